@@ -1,0 +1,1 @@
+"""A streaming data loader for PyTorch that cannot freeze."""

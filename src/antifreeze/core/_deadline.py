@@ -1,0 +1,35 @@
+"""The one way to wait: until a moment, never for a duration."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """A moment after which waiting is an error.
+
+    A timeout that is handed down a call chain starts anew at every level; a moment can be passed on unchanged.
+    """
+
+    at_s: float
+    clock: Clock = time.monotonic
+
+    @classmethod
+    def after(cls, seconds: float, clock: Clock = time.monotonic) -> Deadline:
+        """Return the moment that lies this many seconds ahead."""
+        return cls(clock() + seconds, clock)
+
+    @property
+    def left_s(self) -> float:
+        """Seconds left; never negative, so that it can be given to any ``timeout=``."""
+        return max(0.0, self.at_s - self.clock())
+
+    @property
+    def passed(self) -> bool:
+        """Whether the moment has come."""
+        return self.left_s == 0.0

@@ -1,0 +1,129 @@
+"""The tree of errors: one class per meaning, facts as attributes, a hint that can be acted on.
+
+AntifreezeError
+├── InputError               what was asked for cannot be done
+│   ├── ConfigError          an argument has a wrong value           (also ValueError)
+│   ├── SourceNotFound       no such directory, file or match        (also FileNotFoundError)
+│   ├── UnknownColumn        a column that the data does not have    (also KeyError)
+│   ├── SchemaMismatch       files whose columns differ              (also ValueError)
+│   ├── SourceChanged        the files are not those that were indexed
+│   └── ManifestError        the manifest is damaged or of another version
+├── DataError                what stands in a file cannot be delivered
+│   ├── CorruptFile          not Parquet, truncated, a page that does not decode
+│   ├── NullValue            a null where no fill value was given    (also ValueError)
+│   └── RaggedColumn         rows of different lengths where one length was expected
+├── UserCodeError            a transform or collate function raised; its error is the cause
+└── Stalled                  nothing moved for longer than the limit (also TimeoutError)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def _rebuild(kind: type[AntifreezeError], message: str, hint: str, facts: dict[str, Any]) -> AntifreezeError:
+    return kind(message, hint=hint, **facts)
+
+
+class AntifreezeError(Exception):
+    """Anything that antifreeze raises on purpose.
+
+    The facts behind the message (``file``, ``row_group``, ``row``, ``column``, ...) are attributes, so that a
+    program can act on them without reading the text.
+    """
+
+    def __init__(self, message: str, *, hint: str = "", **facts: Any) -> None:
+        super().__init__(f"{message}\n  hint: {hint}" if hint else message)
+        self.message = message
+        self.hint = hint
+        self.facts = facts
+        for name, value in facts.items():
+            setattr(self, name, value)
+
+    # Exceptions pickle by replaying ``args``, which would lose the facts and print the hint twice.
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.message, self.hint, self.facts)
+
+    def __str__(self) -> str:
+        # KeyError would print the repr of the message, line breaks and all.
+        return Exception.__str__(self) if not isinstance(self, KeyError) else str(self.args[0])
+
+
+class InputError(AntifreezeError):
+    """What was asked for cannot be done."""
+
+
+class ConfigError(InputError, ValueError):
+    """An argument has a wrong value."""
+
+    argument: str
+
+
+class SourceNotFound(InputError, FileNotFoundError):
+    """There is no such directory or file, or nothing in it matches."""
+
+    path: str
+
+
+class UnknownColumn(InputError, KeyError):
+    """A column was asked for that the data does not have."""
+
+    column: str
+
+
+class SchemaMismatch(InputError, ValueError):
+    """Two files of one dataset do not have the same columns."""
+
+    file: str
+
+
+class SourceChanged(InputError):
+    """The files are not those that were indexed."""
+
+    changed: tuple[str, ...]
+    vanished: tuple[str, ...]
+    appeared: tuple[str, ...]
+
+
+class ManifestError(InputError):
+    """The manifest is damaged or of another version."""
+
+    path: str
+
+
+class DataError(AntifreezeError):
+    """What stands in a file cannot be delivered."""
+
+    file: str
+
+
+class CorruptFile(DataError):
+    """The file is not Parquet, is truncated, or has a page that does not decode."""
+
+    row_group: int | None
+
+
+class NullValue(DataError, ValueError):
+    """A null stands where no fill value was given."""
+
+    column: str
+    row: int
+
+
+class RaggedColumn(DataError):
+    """Rows of different lengths stand where one length was expected."""
+
+    column: str
+    row: int
+
+
+class UserCodeError(AntifreezeError):
+    """A transform or a collate function raised; its own error is the cause."""
+
+    step: int
+
+
+class Stalled(AntifreezeError, TimeoutError):
+    """Nothing moved for longer than the limit."""
+
+    silent_s: float

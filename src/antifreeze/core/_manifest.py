@@ -1,0 +1,61 @@
+"""What exists: the files of a source and the fragments that they are read in."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """One file as it was when it was indexed."""
+
+    path: str
+    """Relative to the root of the source, with forward slashes; absolute if there is no common root."""
+    size: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnFacts:
+    """What the footers tell of one top-level column, over all files."""
+
+    name: str
+    nbytes: int
+    """Estimated bytes once decoded. An estimate: footers cannot be trusted, so nothing is sized by it alone."""
+    values: int
+    """Number of leaf values; with one leaf and equal list lengths this is rows x length."""
+    length: int | None
+    """Leaf values per row if this number is the same in every row group, else None."""
+
+
+def _longs() -> array[int]:
+    return array("q")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Manifest:
+    """All fragments of a source. Fragments stand in file order, then row-group order.
+
+    The per-fragment facts are arrays, not objects: a source may have a million fragments.
+    """
+
+    files: tuple[File, ...]
+    schema: bytes
+    """The Arrow schema that all files share, in Arrow's IPC form."""
+    columns: tuple[ColumnFacts, ...]
+    fragment_file: array[int] = field(default_factory=_longs)
+    """Index into ``files``."""
+    fragment_group: array[int] = field(default_factory=_longs)
+    """Row group within the file."""
+    fragment_rows: array[int] = field(default_factory=_longs)
+
+    @property
+    def num_fragments(self) -> int:
+        """Row groups over all files; groups without rows are left out."""
+        return len(self.fragment_rows)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows over all files."""
+        return sum(self.fragment_rows)
