@@ -1,1 +1,80 @@
-"""A streaming data loader for PyTorch that cannot freeze."""
+"""A streaming data loader for PyTorch that cannot freeze.
+
+    import antifreeze as af
+
+    dataset = af.StreamingDataset("data/train", shuffle=True, columns=["ids", "labels"])
+    loader = af.StreamingDataLoader(dataset, batch_size=256, num_workers=4)
+    for batch in loader:              # {"ids": int32 tensor [256, 1024], "labels": int64 tensor [256]}
+        ...
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from antifreeze.api import (
+        ParquetLoader,
+        StreamingDataLoader,
+        StreamingDataset,
+        batched,
+        index_parquet_dataset,
+    )
+    from antifreeze.core import (
+        AntifreezeError,
+        ConfigError,
+        CorruptFile,
+        DataError,
+        InputError,
+        ManifestError,
+        NullValue,
+        RaggedColumn,
+        SchemaMismatch,
+        SourceChanged,
+        SourceNotFound,
+        Stalled,
+        UnknownColumn,
+        UserCodeError,
+    )
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AntifreezeError",
+    "ConfigError",
+    "CorruptFile",
+    "DataError",
+    "InputError",
+    "ManifestError",
+    "NullValue",
+    "ParquetLoader",
+    "RaggedColumn",
+    "SchemaMismatch",
+    "SourceChanged",
+    "SourceNotFound",
+    "Stalled",
+    "StreamingDataLoader",
+    "StreamingDataset",
+    "UnknownColumn",
+    "UserCodeError",
+    "__version__",
+    "batched",
+    "index_parquet_dataset",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name when it is first used: ``import antifreeze`` itself costs nothing and imports no library."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    for package in ("antifreeze.core", "antifreeze.api"):
+        module = importlib.import_module(package)
+        if name in module.__all__:
+            value = globals()[name] = getattr(module, name)
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,1 +1,16 @@
-"""api"""
+"""The names that users call."""
+
+from antifreeze.api._dataset import StreamingDataset
+from antifreeze.api._index import index_parquet_dataset
+from antifreeze.api._loader import StreamingDataLoader
+from antifreeze.api._parquet_loader import ParquetLoader
+from antifreeze.api._user_code import Batched, batched
+
+__all__ = [
+    "Batched",
+    "ParquetLoader",
+    "StreamingDataLoader",
+    "StreamingDataset",
+    "batched",
+    "index_parquet_dataset",
+]

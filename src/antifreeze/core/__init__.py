@@ -19,6 +19,7 @@ from antifreeze.core._errors import (
 )
 from antifreeze.core._manifest import ColumnFacts, File, Manifest
 from antifreeze.core._progress import Progress
+from antifreeze.core._protocols import Format, Fragment
 
 __all__ = [
     "AntifreezeError",
@@ -29,6 +30,8 @@ __all__ = [
     "DataError",
     "Deadline",
     "File",
+    "Format",
+    "Fragment",
     "InputError",
     "Manifest",
     "ManifestError",

@@ -1,1 +1,17 @@
-"""storage"""
+"""Where bytes stand: files by name, and the manifest of a dataset."""
+
+from antifreeze.storage._difference import Difference, check_unchanged, compare, fingerprint
+from antifreeze.storage._listing import Listing, list_files
+from antifreeze.storage._manifest_file import MANIFEST_NAME, read_manifest, write_manifest
+
+__all__ = [
+    "Difference",
+    "Listing",
+    "MANIFEST_NAME",
+    "check_unchanged",
+    "compare",
+    "fingerprint",
+    "list_files",
+    "read_manifest",
+    "write_manifest",
+]

@@ -1,1 +1,19 @@
-"""workers"""
+"""Who makes tasks into blocks: the calling thread, or decoder threads beside it."""
+
+from antifreeze.workers._block import Arrays, ArrowRows, Block
+from antifreeze.workers._board import Note
+from antifreeze.workers._produce import Producer, blocks_inline
+from antifreeze.workers._stream import Decoding, StreamReader
+from antifreeze.workers._threads import ThreadedBlocks
+
+__all__ = [
+    "Arrays",
+    "ArrowRows",
+    "Block",
+    "Decoding",
+    "Note",
+    "Producer",
+    "StreamReader",
+    "ThreadedBlocks",
+    "blocks_inline",
+]

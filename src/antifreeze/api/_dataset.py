@@ -1,0 +1,237 @@
+"""The dataset: rows of Parquet files, by number, in order, or shuffled."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from antifreeze.api._delivery import Delivery, Row, check_format, make_delivery
+from antifreeze.api._parquet_loader import ParquetLoader
+from antifreeze.api._user_code import UserCode, check_callable
+from antifreeze.core import ConfigError
+from antifreeze.loader import (
+    STALL_LIMIT_S,
+    InputDir,
+    Recipe,
+    RowCache,
+    Selection,
+    Shuffle,
+    Source,
+    Wanted,
+    chosen_columns,
+    cut,
+    make_order,
+    make_recipe,
+    open_source,
+    parse_limit,
+    read_blocks,
+)
+from antifreeze.plan import Order, locate
+
+_ROWS_AT_A_TIME = 256
+
+
+class StreamingDataset:
+    """Rows of Parquet files.
+
+    Args:
+        input_dir: a directory (searched recursively), a glob, a file, or a list of these.
+        columns: the columns to read; all of them by default. Others are not decoded.
+        shuffle: whether iteration, and a loader that does not say otherwise, shuffle the rows.
+        seed: what the order depends on, together with the epoch.
+        drop_last: what a loader does with a last batch that is not full, if it does not say otherwise.
+        transform: a function of one row (a dict), or of a whole batch if marked with ``antifreeze.batched``.
+        format: ``"torch"``, ``"numpy"`` or ``"arrow"``; the last two do not need torch.
+        fill_null: a value for nulls, or one for each column as a dict. Without it, a null is an error.
+        pad: a value that ragged lists are padded with, or one for each column as a dict. Without it, a ragged column is
+            a list with one tensor for each row.
+        ragged: list columns to be treated as ragged although all their rows seem to have one length.
+        hive: whether ``key=value`` folders are columns.
+        index_path: where the manifest stands, if not in the directory.
+        item_loader: a ``ParquetLoader``; of use for its ``columns`` only.
+        cache_dir, max_cache_size, max_pre_download: accepted for code that comes from litData, and unused: local files
+            are read where they are.
+    """
+
+    def __init__(
+        self,
+        input_dir: InputDir,
+        *,
+        columns: Sequence[str] | None = None,
+        shuffle: bool = False,
+        seed: int = 42,
+        drop_last: bool | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        format: str = "torch",  # noqa: A002  the name that users of other loaders expect
+        fill_null: object = None,
+        pad: object = None,
+        ragged: Sequence[str] = (),
+        hive: bool = False,
+        index_path: str | None = None,
+        item_loader: ParquetLoader | None = None,
+        cache_dir: object = None,  # noqa: ARG002
+        max_cache_size: object = None,  # noqa: ARG002
+        max_pre_download: object = None,  # noqa: ARG002
+    ) -> None:
+        check_callable("transform", transform)
+        check_format(format)
+        if item_loader is not None and not isinstance(item_loader, ParquetLoader):
+            raise ConfigError(
+                f"item_loader is a {type(item_loader).__name__}; only antifreeze.ParquetLoader is known",
+                hint="leave item_loader out",
+                argument="item_loader",
+            )
+        if columns is None and item_loader is not None:
+            columns = item_loader.columns
+        self.shuffle, self.drop_last, self.transform = bool(shuffle), drop_last, transform
+        self.seed = _as_int("seed", seed)
+        self.epoch = 0
+        self._format, self._pad = format, pad
+        self._source: Source = open_source(input_dir, hive=hive, index_path=index_path)
+        self._columns = chosen_columns(self._source, columns)
+        for name in ragged:
+            chosen_columns(self._source, [name])
+        self._wanted = Wanted(columns=self._columns, format=format, fill_null=fill_null, ragged=tuple(ragged))
+        self._selection: Selection = None
+
+    # -- what it is ------------------------------------------------------------------------------------------------
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of a row, in order."""
+        return self._columns
+
+    @property
+    def format(self) -> str:
+        """``"torch"``, ``"numpy"`` or ``"arrow"``."""
+        return self._format
+
+    def __len__(self) -> int:
+        return self._source.manifest.num_rows if self._selection is None else len(self._selection)
+
+    def __repr__(self) -> str:
+        files, groups = len(self._source.paths), self._source.manifest.num_fragments
+        return (
+            f"StreamingDataset({self._source.root!r}, {len(self):,} rows, {files:,} files, {groups:,} row groups, "
+            f"columns {', '.join(self._columns)})"
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        derived = ("_recipe", "_delivery", "_row_cache")
+        return {name: value for name, value in self.__dict__.items() if name not in derived}
+
+    @functools.cached_property
+    def _recipe(self) -> Recipe:
+        return make_recipe(self._source, self._wanted)
+
+    @functools.cached_property
+    def _delivery(self) -> Delivery:
+        return make_delivery(self._format, self._recipe.leaves, self._pad)
+
+    @functools.cached_property
+    def _row_cache(self) -> RowCache:
+        return RowCache(self._source.manifest, self._recipe)
+
+    # -- rows by number --------------------------------------------------------------------------------------------
+
+    def __getitem__(self, index: int | slice) -> Any:
+        """Return one row as a dict, or a list of rows for a slice."""
+        if isinstance(index, slice):
+            return self._get(np.arange(len(self))[index])
+        i = _as_int("index", index)
+        if not -len(self) <= i < len(self):
+            raise IndexError(f"row {i} of a dataset of {len(self)} rows")
+        return self._get(np.array([i % len(self)]))[0]
+
+    def _get(self, numbers: Any) -> list[Any]:
+        """Return rows by their numbers in this dataset, each through the transform."""
+        if not len(numbers):
+            return []
+        rows = numbers if self._selection is None else np.asarray(self._selection)[numbers]
+        ascending = np.argsort(rows, kind="stable")
+        block = self._row_cache.get(rows[ascending])
+        back = np.empty_like(ascending)
+        back[ascending] = np.arange(len(ascending))
+        block = block.take(back)
+        batch = self._delivery.batch(block, 0, block.num_rows)
+        code = self._user_code(0, lambda i: f"row {int(numbers[i])} of the dataset")
+        return code.rows(self._delivery, batch, 0, 0, block.num_rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        """Yield the rows one by one, in this thread; each full iteration of a shuffled dataset is a new epoch."""
+        epoch, self.epoch = self.epoch, self.epoch + 1
+        order = self._order(self.shuffle, self.seed, epoch, None)
+        blocks = read_blocks(
+            order, self._recipe, threads=0, ahead=1, memory_limit=parse_limit(None), stall_limit_s=STALL_LIMIT_S
+        )
+        code = self._user_code(epoch, lambda position: self._name(order, position))
+        first = 0
+        for step, (block, start, stop) in enumerate(cut(blocks, _ROWS_AT_A_TIME, drop_last=False)):
+            batch = self._delivery.batch(block, start, stop)
+            yield from code.rows(self._delivery, batch, step, first, stop - start)
+            first += stop - start
+
+    # -- parts of it -----------------------------------------------------------------------------------------------
+
+    def subset(self, rows: slice | range | Sequence[int]) -> StreamingDataset:
+        """Return a dataset of some of the rows: a slice, or numbers in any order, as often as they are named."""
+        part = object.__new__(StreamingDataset)
+        part.__dict__.update(self.__getstate__())
+        if isinstance(rows, slice):
+            rows = range(*rows.indices(len(self)))
+        if isinstance(rows, range) and rows.step == 1 and not isinstance(self._selection, np.ndarray):
+            begin = self._selection.start if self._selection is not None else 0
+            _check_numbers(np.array([rows.start, rows.stop - 1]) if len(rows) else np.empty(0, np.int64), len(self))
+            part._selection = range(begin + rows.start, begin + max(rows.start, rows.stop))
+            return part
+        numbers = np.asarray(rows)
+        if numbers.dtype == bool and len(numbers) == len(self):
+            numbers = np.flatnonzero(numbers)
+        numbers = _check_numbers(numbers if numbers.size else np.empty(0, np.int64), len(self))
+        part._selection = numbers if self._selection is None else np.asarray(self._selection)[numbers]
+        return part
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch that the next iteration shuffles for."""
+        self.epoch = _as_int("epoch", epoch)
+
+    # -- what the loader needs -------------------------------------------------------------------------------------
+
+    def _order(self, shuffle: bool, seed: int, epoch: int, memory_limit: int | None) -> Order:
+        chosen = Shuffle(seed=seed, epoch=epoch, memory_limit=memory_limit) if shuffle else None
+        return make_order(self._source.manifest, self._recipe, self._selection, chosen)
+
+    def _user_code(self, epoch: int, name: Callable[[int], str]) -> UserCode:
+        return UserCode(transform=self.transform, collate_fn=None, seed=self.seed, epoch=epoch, name=name)
+
+    def _name(self, order: Order, position: int) -> str:
+        """Return in words where the row at a position of an epoch stands."""
+        fragment, row = locate(order, position)
+        decoding = self._recipe.decoding
+        path = decoding.paths[decoding.fragment_file[fragment]]
+        return f"{path}, row {decoding.first_rows[fragment] + row} of the file"
+
+
+def _as_int(name: str, value: object) -> int:
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise ConfigError(
+            f"{name}={value!r} is a {type(value).__name__}, not an integer", hint="pass an integer", argument=name
+        ) from None
+
+
+def _check_numbers(numbers: Any, size: int) -> Any:
+    if numbers.ndim != 1 or not np.issubdtype(numbers.dtype, np.integer):
+        raise ConfigError(
+            f"rows are of type {numbers.dtype} and shape {numbers.shape}, not a list of integers",
+            hint="pass a slice, a range, a list of row numbers, or a mask with one bool for each row",
+            argument="rows",
+        )
+    if len(numbers) and not (-size <= numbers.min() and numbers.max() < size):
+        raise IndexError(f"rows from {numbers.min()} to {numbers.max()} of a dataset of {size} rows")
+    return np.where(numbers < 0, numbers + size, numbers).astype(np.int64)

@@ -1,0 +1,98 @@
+"""In which form rows reach the user: torch tensors, NumPy arrays or Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from antifreeze import adapters
+from antifreeze.core import ConfigError
+from antifreeze.formats import Leaf
+from antifreeze.workers import Arrays, ArrowRows
+
+FORMATS = ("torch", "numpy", "arrow")
+
+Batch = Any
+Row = dict[str, Any]
+
+
+class Delivery(Protocol):
+    """Makes what the user sees."""
+
+    def batch(self, block: Any, start: int, stop: int) -> Batch:
+        """Return some rows of a block as a batch."""
+        ...
+
+    def row(self, batch: Batch, i: int) -> Row:
+        """Return one row: for each column what ``batch[column][i]`` gives."""
+        ...
+
+    def collate(self, rows: Sequence[Any]) -> Batch:
+        """Return rows, after a transform, as a batch."""
+        ...
+
+    def pin(self, batch: Batch) -> Batch:
+        """Return the batch in page-locked memory, where that means something."""
+        ...
+
+
+class _ArrayDelivery:
+    def __init__(
+        self,
+        finish: Callable[[dict[str, Any]], Batch],
+        row: Callable[[Batch, int], Row],
+        collate: Callable[[Sequence[Any]], Batch],
+        pin: Callable[[Batch], Batch],
+    ) -> None:
+        self._finish, self.row, self.collate, self.pin = finish, row, collate, pin
+
+    def batch(self, block: Arrays, start: int, stop: int) -> Batch:
+        return self._finish({name: column[start:stop] for name, column in block.columns.items()})
+
+
+class _ArrowDelivery:
+    def batch(self, block: ArrowRows, start: int, stop: int) -> Batch:
+        return block.table.slice(start, stop - start).combine_chunks().to_batches()[0]
+
+    def row(self, batch: Batch, i: int) -> Row:
+        return {name: batch.column(name)[i] for name in batch.schema.names}
+
+    def collate(self, rows: Sequence[Any]) -> Batch:
+        return list(rows)
+
+    def pin(self, batch: Batch) -> Batch:
+        return batch
+
+
+def check_format(name: str) -> None:
+    """Raise unless the format is known and can be had here."""
+    if name not in FORMATS:
+        raise ConfigError(
+            f"format={name!r} is not known", hint=f"it is one of {', '.join(FORMATS)}", argument="format"
+        )
+    if name == "torch":
+        _torch()
+
+
+def _torch() -> Any:
+    try:
+        import antifreeze.adapters.torch as module
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ConfigError(
+            'format="torch" needs PyTorch, which is not installed',
+            hint='pip install "antifreeze[torch]", or pass format="numpy" or format="arrow"',
+            argument="format",
+        ) from error
+    return module
+
+
+def make_delivery(name: str, leaves: Sequence[Leaf], pad: object) -> Delivery:
+    """Return what makes batches of the given format."""
+    if name == "arrow":
+        return _ArrowDelivery()
+    if name == "numpy":
+        return _ArrayDelivery(adapters.finisher(leaves, pad), adapters.row_of, adapters.collate, lambda batch: batch)
+    torch = _torch()
+    return _ArrayDelivery(torch.finisher(leaves, pad), adapters.row_of, torch.collate, torch.pin)

@@ -1,0 +1,67 @@
+"""How much memory decoded rows may take."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from antifreeze.core import ConfigError
+
+SHARE = 8
+"""The default limit is one part in this many of what the machine, or the container, has."""
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", re.IGNORECASE)
+_LEAST = 1 << 20
+
+
+def parse_limit(limit: int | str | None) -> int:
+    """Return a number of bytes for ``memory_limit=``: bytes, text such as ``"256MB"`` or ``"1GiB"``, or the default."""
+    if limit is None:
+        return max(machine_memory() // SHARE, 64 << 20)
+    nbytes = -1
+    if isinstance(limit, int) and not isinstance(limit, bool):
+        nbytes = limit
+    elif isinstance(limit, str) and (match := _SIZE.fullmatch(limit)):
+        nbytes = int(float(match[1]) * _UNITS[(match[2] or "").lower()])
+    if nbytes < _LEAST:
+        raise ConfigError(
+            f"memory_limit={limit!r} is not an amount of memory of at least 1 MB",
+            hint='give bytes, or text such as "256MB" or "2GiB"',
+            argument="memory_limit",
+        )
+    return nbytes
+
+
+def machine_memory() -> int:
+    """Return the bytes of memory that this process may use: the machine's, or less in a container."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([total, *_container_limits(Path("/"))])
+
+
+def _container_limits(root: Path) -> list[int]:
+    """Return the memory limits of the control groups that this process is in, innermost to outermost."""
+    limits: list[int] = []
+    try:
+        groups = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:  # not Linux
+        return limits
+    for line in groups:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":  # version 2
+            folder, name = root / "sys/fs/cgroup", "memory.max"
+        elif "memory" in controllers.split(","):
+            folder, name = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+        else:
+            continue
+        inner = folder / path.lstrip("/")
+        # In a container the path may be the host's and not exist here; the mount itself is the container's group then.
+        for group in [inner, *inner.parents]:
+            if not group.is_relative_to(folder):
+                break
+            try:
+                limits.append(int((group / name).read_text()))
+            except (OSError, ValueError):  # no such group here, or "max"
+                continue
+    return limits

@@ -1,0 +1,154 @@
+"""From a source and what was asked of it to how its rows are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from antifreeze.core import ConfigError, UnknownColumn
+from antifreeze.formats import Converter, Leaf, Parquet, Where, infer_shapes
+from antifreeze.loader._source import Source
+from antifreeze.workers import Arrays, ArrowRows, Block, Decoding, Note, StreamReader
+
+PIECE_NBYTES = 2 << 20
+"""Rows are decoded in pieces of about this size: larger ones leave the cache and take up to three times the CPU."""
+_PIECE_ROWS = 1 << 16
+_SAMPLE_ROWS = 64
+_SURE_VALUES = 1 << 22
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What the user asks for of a source's columns."""
+
+    columns: tuple[str, ...] | None
+    format: str
+    fill_null: object
+    ragged: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Recipe:
+    """How the rows of a dataset are read and converted."""
+
+    decoding: Decoding
+    block: type[Block]
+    leaves: tuple[Leaf, ...]
+    row_nbytes: int
+
+
+def chosen_columns(source: Source, columns: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the columns to deliver, in the order asked for; all of them if nothing was asked for."""
+    known = [*source.schema.names, *(p.name for p in source.partitions)]
+    if columns is None:
+        return tuple(known)
+    if isinstance(columns, str) or not all(isinstance(c, str) for c in columns):
+        raise ConfigError(
+            f"columns={columns!r} is not a list of names", hint='write columns=["ids"]', argument="columns"
+        )
+    for column in columns:
+        if column not in known:
+            raise UnknownColumn(
+                f"there is no column {column!r} in {source.root}; its columns are {', '.join(known)}",
+                hint="check the spelling; with key=value folders, pass hive=True",
+                column=column,
+            )
+    if not columns or len(set(columns)) < len(columns):
+        raise ConfigError(
+            f"columns={list(columns)!r} is empty or names a column twice",
+            hint="leave columns out for all of them",
+            argument="columns",
+        )
+    return tuple(columns)
+
+
+def _with_partitions(source: Source, columns: tuple[str, ...], batch: Any, file: int) -> Any:
+    """Return the batch with the columns that stand in the names of folders, everything in the order asked for."""
+    for partition in source.partitions:
+        if partition.name in columns:
+            value = pa.scalar(partition.values[file], partition.type)
+            batch = batch.append_column(partition.name, pa.repeat(value, batch.num_rows))
+    return batch.select(list(columns))
+
+
+def make_recipe(source: Source, wanted: Wanted, piece_nbytes: int = PIECE_NBYTES) -> Recipe:
+    """Return how to read a source. Decodes its first rows, to see whether its lists have one length."""
+    columns = chosen_columns(source, wanted.columns)
+    manifest = source.manifest
+    facts = {f.name: f for f in manifest.columns}
+    total = sum(facts[c].nbytes for c in columns if c in facts)
+    row_nbytes = max(1, total // max(manifest.num_rows, 1)) + 8 * len(source.partitions)
+    stored = tuple(c for c in columns if c in source.schema.names) or source.schema.names[:1]
+    decoding = Decoding(
+        format=Parquet(),
+        paths=source.paths,
+        fragment_file=manifest.fragment_file,
+        fragment_group=manifest.fragment_group,
+        first_rows=_first_rows(manifest.fragment_file, manifest.fragment_rows),
+        columns=tuple(stored),
+        piece_rows=max(1, min(piece_nbytes // row_nbytes, _PIECE_ROWS)),
+        to_block=lambda batch, file, _: ArrowRows(
+            pa.Table.from_batches([_with_partitions(source, columns, batch, file)])
+        ),
+    )
+    if wanted.format == "arrow":
+        return Recipe(decoding=decoding, block=ArrowRows, leaves=(), row_nbytes=row_nbytes)
+    converter = _converter(source, columns, decoding, wanted)
+
+    def to_arrays(batch: Any, file: int, where: Where) -> Arrays:
+        if source.partitions:
+            batch = _with_partitions(source, columns, batch, file)
+        return Arrays(converter(batch, where), batch.num_rows, batch.nbytes)
+
+    decoding = replace(decoding, to_block=to_arrays)
+    return Recipe(decoding=decoding, block=Arrays, leaves=converter.leaves, row_nbytes=row_nbytes)
+
+
+def _first_rows(files: Sequence[int], rows: Sequence[int]) -> Sequence[int]:
+    file, counts = np.asarray(files, np.int64), np.asarray(rows, np.int64)
+    before = np.cumsum(counts) - counts
+    first_of_file = np.flatnonzero(np.diff(file, prepend=-1))
+    begins = np.repeat(before[first_of_file], np.diff(np.append(first_of_file, len(file))))
+    return (before - begins).tolist()
+
+
+def _converter(source: Source, columns: tuple[str, ...], decoding: Decoding, wanted: Wanted) -> Converter:
+    facts = {f.name: f for f in source.manifest.columns}
+    types: Mapping[str, Any] = {f.name: f for f in source.schema} | {
+        p.name: pa.field(p.name, p.type) for p in source.partitions
+    }
+    schema = pa.schema([types[c] for c in columns])
+    lists = [c for c in columns if c in facts and pa.types.is_nested(types[c].type) and c not in wanted.ragged]
+    shapes: dict[str, tuple[int, ...]] = {}
+    if lists:
+        # Footers tell how many values a column has, not how they are spread over rows: three rows of 1, 2 and 3 values
+        # look like three rows of 2. A small dataset is looked at as a whole; in a large one, the same round number in
+        # every row group and in the first rows is no accident, and each piece is checked all the same.
+        small = sum(facts[c].values for c in lists) <= _SURE_VALUES
+        sample = _first_batches(decoding, lists, source, None if small else _SAMPLE_ROWS)
+        shapes = infer_shapes(pa.schema([types[c] for c in lists]), {c: facts[c] for c in lists}, sample)
+    return Converter(schema, shapes=shapes, fill_null=wanted.fill_null)
+
+
+def _first_batches(decoding: Decoding, columns: list[str], source: Source, num_rows: int | None) -> Any:
+    """Return the first rows of some columns, or all rows, as one record batch."""
+    decoding = replace(
+        decoding,
+        columns=tuple(columns),
+        piece_rows=num_rows or decoding.piece_rows,
+        to_block=lambda batch, _, __: ArrowRows(pa.Table.from_batches([batch.select(columns)])),
+    )
+    tables, note = [], Note("main thread")
+    for fragment, size in enumerate(source.manifest.fragment_rows):
+        reader = StreamReader(decoding)
+        blocks: Iterator[Any] = reader.read(fragment, range(min(size, num_rows or size)), note)
+        tables.extend(block.table for block in blocks)
+        reader.close()
+        if num_rows is not None:
+            break
+    batches = pa.concat_tables(tables).combine_chunks().to_batches() if tables else []
+    return batches[0] if batches else None

@@ -1,0 +1,42 @@
+"""Permutations computed from counters: any one can be had at any time, in any process, on any machine."""
+
+from __future__ import annotations
+
+import enum
+
+import numpy as np
+import numpy.typing as npt
+
+Longs = npt.NDArray[np.int64]
+
+_WORD = (1 << 64) - 1
+
+
+class Use(enum.IntEnum):
+    """What random numbers are for, so that no two uses share random numbers."""
+
+    FRAGMENTS = 1
+    ROUND = 2
+    STEP = 3
+
+
+def permutation(size: int, *, seed: int, epoch: int, use: Use, index: int = 0) -> Longs:
+    """Return a permutation of ``range(size)`` that depends on the arguments alone.
+
+    Philox is counter-based and its raw stream is fixed by specification. NumPy's ``shuffle`` and ``permutation``
+    are not: they may change between releases, and a run could not be resumed.
+    """
+    generator = np.random.Philox(key=[seed & _WORD, epoch & _WORD], counter=[0, int(use), index, 0])
+    raw = generator.random_raw(size) if size else np.empty(0, np.uint64)
+    # Sorting values that carry their own index in the low bits gives the permutation itself. Every key differs,
+    # so no sorting algorithm can disagree with another about ties, and sorting is several times faster than argsort.
+    bits = np.uint64(max(size - 1, 1).bit_length())
+    keys = (raw >> bits << bits) | np.arange(size, dtype=np.uint64)
+    keys.sort()
+    return (keys & ((np.uint64(1) << bits) - np.uint64(1))).view(np.int64)
+
+
+def step_seed(*, seed: int, epoch: int, step: int) -> int:
+    """Return the seed of the random numbers that user code sees in a step."""
+    generator = np.random.Philox(key=[seed & _WORD, epoch & _WORD], counter=[0, int(Use.STEP), step, 0])
+    return int(generator.random_raw()) >> 1  # torch wants it to fit a signed number

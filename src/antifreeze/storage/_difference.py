@@ -1,0 +1,86 @@
+"""Whether the files are still those that were indexed, and the name of a dataset's content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from antifreeze.core import Manifest, SourceChanged
+from antifreeze.storage._listing import Listing
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """What became of the files since they were indexed: relative paths."""
+
+    changed: tuple[str, ...] = ()
+    """Of another size or modification time."""
+    vanished: tuple[str, ...] = ()
+    appeared: tuple[str, ...] = ()
+    reordered: bool = False
+    """The files are the same, but a list names them in another order."""
+
+    def __bool__(self) -> bool:
+        return bool(self.changed or self.vanished or self.appeared or self.reordered)
+
+
+def compare(manifest: Manifest, listing: Listing) -> Difference:
+    """Return how the files that exist differ from those that were indexed."""
+    if manifest.files == listing.files:
+        return Difference()
+    indexed = {file.path: file for file in manifest.files}
+    present = {file.path: file for file in listing.files}
+    changed = tuple(path for path, file in indexed.items() if path in present and present[path] != file)
+    vanished = tuple(path for path in indexed if path not in present)
+    appeared = tuple(path for path in present if path not in indexed)
+    reordered = not (changed or vanished or appeared)
+    return Difference(changed=changed, vanished=vanished, appeared=appeared, reordered=reordered)
+
+
+def check_unchanged(manifest: Manifest, listing: Listing, manifest_path: str) -> None:
+    """Raise ``SourceChanged`` unless the files are those that were indexed."""
+    difference = compare(manifest, listing)
+    if not difference:
+        return
+    kinds = (("changed", difference.changed), ("vanished", difference.vanished), ("appeared", difference.appeared))
+    parts = [_named(kind, paths) for kind, paths in kinds if paths]
+    if difference.reordered:
+        parts = ["the same files were indexed in another order"]
+    raise SourceChanged(
+        f"the files in {listing.root} are not those of {manifest_path}: {'; '.join(parts)}",
+        hint="run index_parquet_dataset again, or delete the manifest: the footers are then read at first use",
+        path=manifest_path,
+        changed=difference.changed,
+        vanished=difference.vanished,
+        appeared=difference.appeared,
+    )
+
+
+def _named(kind: str, paths: tuple[str, ...]) -> str:
+    shown = ", ".join(paths[:_SHOWN])
+    more = f" and {len(paths) - _SHOWN:,} more" if len(paths) > _SHOWN else ""
+    return f"{len(paths):,} {kind} ({shown}{more})"
+
+
+def fingerprint(manifest: Manifest) -> str:
+    """Return a name for the content: the same for a copy of the dataset on another machine.
+
+    Times and the root are left out. So are the bytes of the schema, which another version of Arrow may write in
+    another way: names and types stand for it.
+    """
+    schema = pa.ipc.read_schema(pa.py_buffer(manifest.schema))
+    facts = [
+        [file.path for file in manifest.files],
+        [file.size for file in manifest.files],
+        manifest.fragment_file.tolist(),
+        manifest.fragment_group.tolist(),
+        manifest.fragment_rows.tolist(),
+        [[field.name, str(field.type)] for field in schema],
+    ]
+    text = json.dumps(facts, ensure_ascii=True, separators=(",", ":")).encode("ascii")
+    return hashlib.blake2b(text, digest_size=16).hexdigest()

@@ -1,0 +1,207 @@
+"""From what the user names to the files that exist, in an order that does not depend on the file system."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import stat
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
+
+from antifreeze.core import ConfigError, File, SourceNotFound
+from antifreeze.storage._glob import expand, has_magic, split_pattern
+from antifreeze.storage._manifest_file import MANIFEST_NAME
+from antifreeze.storage._walk import file_at, file_of, folders_below, leads_to_folder, unreadable
+
+SUFFIXES = (".parquet", ".pq", ".parq")
+
+_ARGUMENT = "input_dir"
+_NUMBERS = re.compile(r"([0-9]+)")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?=://)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """The files of a source as they are now."""
+
+    root: str
+    """The directory that was named, else the one that all files have in common; absolute."""
+    files: tuple[File, ...]
+    """With paths relative to the root."""
+    is_folder: bool
+    """One directory was named, and not a file, a glob or a list."""
+
+
+def natural_key(path: str) -> tuple[list[str | int], str]:
+    """Return a sort key under which ``part-2`` stands before ``part-10``, and ``a/z`` before ``a-b/c``.
+
+    The path itself comes last: ``part-1`` and ``part-01`` have equal numbers, and their order must be fixed too.
+    """
+    parts: list[str | int] = list(_NUMBERS.split(path.replace("/", "\0")))
+    parts[1::2] = map(int, parts[1::2])
+    return parts, path
+
+
+def list_files(source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> Listing:
+    """List a directory (with all below it), a glob, a file, or a list of these."""
+    if isinstance(source, (str, os.PathLike)):
+        place = _place(source)
+        files = _files_at(place)
+        is_folder = os.path.isdir(place)  # noqa: PTH112 - strings throughout
+        return _listing(place if is_folder else _common_folder(files), files, is_folder)
+    if not isinstance(source, Sequence) or isinstance(source, (bytes, bytearray, memoryview)):
+        raise _wrong_type(source)
+    if not source:
+        hint = "name at least one directory, file or glob"
+        raise ConfigError(f"{_ARGUMENT} is an empty list", hint=hint, argument=_ARGUMENT, path="")
+    files = [file for item in source for file in _files_at(_place(item))]
+    _refuse_twice(files)
+    return _listing(_common_folder(files), files, is_folder=False)
+
+
+def _listing(root: str, files: Iterable[File], is_folder: bool) -> Listing:
+    cut = len(root.rstrip("/")) + 1
+    relative = (File(path=file.path[cut:], size=file.size, mtime_ns=file.mtime_ns) for file in files)
+    return Listing(root=root, files=tuple(relative), is_folder=is_folder)
+
+
+def _common_folder(files: Sequence[File]) -> str:
+    return os.path.commonpath({file.path.rpartition("/")[0] or "/" for file in files})
+
+
+def _refuse_twice(files: Sequence[File]) -> None:
+    seen: set[str] = set()
+    for file in files:
+        if file.path in seen:
+            hint = "name each file once; a directory or glob in the list may contain it already"
+            raise ConfigError(f"{file.path} is named twice", hint=hint, argument=_ARGUMENT, path=file.path)
+        seen.add(file.path)
+
+
+def _wrong_type(source: object) -> ConfigError:
+    kind = type(source).__name__
+    hint = "give a directory, a file or a glob as str or Path, or a list of these"
+    return ConfigError(f"{_ARGUMENT} cannot be of type {kind}", hint=hint, argument=_ARGUMENT, path=repr(source))
+
+
+def _place(source: object) -> str:
+    """Return the absolute path or pattern that was meant."""
+    path = os.fspath(source) if isinstance(source, (str, os.PathLike)) else source
+    if not isinstance(path, str):
+        raise _wrong_type(source)
+    if not path or "\0" in path:
+        hint = "name a directory, a file or a glob"
+        what = "contains a null character" if path else "is an empty string"
+        raise ConfigError(f"{_ARGUMENT} {what}", hint=hint, argument=_ARGUMENT, path=path)
+    scheme = _SCHEME.match(path)
+    path = _path_of_url(path, scheme[0]) if scheme else os.path.expanduser(path)  # noqa: PTH111
+    parts = path.split("/")
+    if ".." not in parts:
+        return os.path.abspath(path)  # noqa: PTH100 - Path.resolve would replace links by their targets
+    magic = next((i for i, part in enumerate(parts) if has_magic(part)), len(parts))
+    if ".." in parts[magic:]:
+        hint = "write the pattern without '..' behind a wildcard"
+        raise ConfigError(f"the pattern {path} goes upwards", hint=hint, argument=_ARGUMENT, path=path)
+    # Order: links before '..'. Cutting 'link/..' out as text would lead to another directory than the system goes to.
+    fixed = os.path.realpath("/".join(parts[:magic]) or "/")
+    return "/".join([fixed.rstrip("/"), *parts[magic:]]) or "/"
+
+
+def _path_of_url(url: str, scheme: str) -> str:
+    parts = urlsplit(url, allow_fragments=False)
+    if scheme.lower() != "file":
+        hint = "only local files are supported in this version; copy or mount the data and name its path"
+        raise ConfigError(f"cannot read {url}: {scheme}:// is not supported", hint=hint, argument=_ARGUMENT, path=url)
+    if parts.netloc not in ("", "localhost") or not parts.path:
+        hint = "a file URL has three slashes and an absolute path: file:///data/train"
+        raise ConfigError(f"{url} does not name a local file", hint=hint, argument=_ARGUMENT, path=url)
+    # A '?' is a wildcard here, not the start of a query.
+    return unquote(parts.path + (f"?{parts.query}" if parts.query else ""))
+
+
+def _files_at(place: str) -> list[File]:
+    """Return the files of one item with absolute paths, in natural order."""
+    try:
+        status = os.stat(place)  # noqa: PTH116 - strings throughout
+    except (FileNotFoundError, NotADirectoryError) as error:
+        # Order: what exists under this very name comes before what it could mean as a pattern.
+        if has_magic(place):
+            return _files_of_glob(place)
+        raise _missing(place) from error
+    except OSError as error:
+        raise unreadable(place, error) from error
+    if stat.S_ISDIR(status.st_mode):
+        files, others = _files_below(place)
+        if not files:
+            raise _without_parquet(place, others)
+        return files
+    return [file_at(place, status)]
+
+
+def _shown(name: str) -> bool:
+    # Spark and others write markers, checksums and unfinished work under such names.
+    return not name.startswith((".", "_"))
+
+
+def _files_below(folder: str) -> tuple[list[File], list[str]]:
+    """Return the Parquet files below a directory in natural order, and the names of the other files."""
+    files: list[File] = []
+    others: list[str] = []
+    for _, entries in folders_below(folder, _shown):
+        for entry in entries:
+            if not _shown(entry.name):
+                continue
+            if entry.name.lower().endswith(SUFFIXES):
+                files.append(file_of(entry))
+            else:
+                others.append(entry.path[len(folder.rstrip("/")) + 1 :])
+    files.sort(key=lambda file: natural_key(file.path))
+    return files, others
+
+
+def _files_of_glob(pattern: str) -> list[File]:
+    base, parts = split_pattern(pattern)
+    found = [entry for entry in expand(base, parts) if entry.name != MANIFEST_NAME]
+    files: list[File] = []
+    for entry in found:
+        if not leads_to_folder(entry):
+            files.append(file_of(entry))
+        elif _shown(entry.name):
+            # Spark calls the folder that it writes ``name.parquet``.
+            files.extend(_files_below(entry.path)[0])
+    if files:
+        return sorted(files, key=lambda file: natural_key(file.path))
+    if found:
+        message = f"{pattern} matches only folders without Parquet files ({len(found)})"
+    elif not os.path.isdir(base):  # noqa: PTH112 - strings throughout
+        message = f"nothing matches {pattern}: there is no folder {base}"
+    else:
+        message = f"nothing matches {pattern}"
+    hint = f"the pattern is matched below {base}; ** stands for any number of folders"
+    raise SourceNotFound(message, hint=hint, path=pattern)
+
+
+def _without_parquet(folder: str, others: list[str]) -> SourceNotFound:
+    if others:
+        count = "1 file" if len(others) == 1 else f"{len(others)} files"
+        what = f"it holds {count}, such as {min(others, key=natural_key)}"
+    elif os.listdir(folder):  # noqa: PTH208 - strings throughout
+        what = "it holds only empty folders and names that start with '.' or '_', which are skipped"
+    else:
+        what = "it is empty"
+    hint = "names must end in .parquet, .pq or .parq; a glob such as 'data/*' takes files of any name"
+    return SourceNotFound(f"there are no Parquet files in {folder}: {what}", hint=hint, path=folder)
+
+
+def _missing(place: str) -> SourceNotFound:
+    folder, _, name = place.rpartition("/")
+    while not os.path.isdir(folder or "/"):  # noqa: PTH112 - strings throughout
+        folder, _, name = folder.rpartition("/")
+    try:
+        near = difflib.get_close_matches(name, sorted(os.listdir(folder or "/")), n=1)  # noqa: PTH208
+    except OSError:
+        near = []
+    hint = f"did you mean {folder}/{near[0]}?" if near else f"{folder or '/'} exists, but has no {name}"
+    return SourceNotFound(f"there is no file or directory {place}", hint=hint, path=place)

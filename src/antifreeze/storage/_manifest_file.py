@@ -1,0 +1,213 @@
+"""The manifest on disk: one line of JSON, columnar, with a version and a checksum.
+
+    {"antifreeze_manifest":1,"crc32":"89abcdef","payload":{"paths":[...],"sizes":[...],...}}
+
+The checksum is taken over the bytes of the payload as they stand in the file, so that they are read and checked
+without being written again. Nothing in the file is trusted: types, lengths, order and paths are all verified.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import operator
+import os
+import re
+import secrets
+import zlib
+from array import array
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from antifreeze.core import ColumnFacts, File, InputError, Manifest, ManifestError, SourceNotFound
+
+MANIFEST_NAME = "_antifreeze_manifest.json"
+VERSION = 1
+
+_HEAD = re.compile(rb'\{"antifreeze_manifest":([0-9]{1,9}),"crc32":"([0-9a-f]{8})","payload":')
+_TAIL = b"}\n"
+_LARGEST = 2**63 - 1
+
+
+def write_manifest(manifest: Manifest, path: str) -> None:
+    """Write a manifest so that the path holds the old one or the new one, whole, at every moment."""
+    data = _encode(manifest)
+    try:
+        _replace(path, data)
+    except OSError as error:
+        hint = (
+            "pass index_path=... with a place that can be written, or do not index at all: "
+            "the footers are then read at first use"
+        )
+        reason = error.strerror or str(error)
+        raise InputError(f"the manifest {path} cannot be written: {reason}", hint=hint, path=path) from error
+
+
+def _replace(path: str, data: bytes) -> None:
+    folder, name = os.path.split(path)
+    # In the same folder, for a rename is atomic only within a file system; with a dot, so that no listing shows it.
+    # Tried: tempfile. It makes files that only their owner can read, and datasets are shared.
+    temporary = os.path.join(folder, f".{name}.{secrets.token_hex(8)}.tmp")  # noqa: PTH118 - strings throughout
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        with open(handle, "wb") as file:  # noqa: PTH123 - an open descriptor, not a path
+            file.write(data)
+            file.flush()
+            # Order: data before name. After a power cut the new name must not stand for an empty file.
+            os.fsync(handle)
+        os.replace(temporary, path)  # noqa: PTH105 - strings throughout
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)  # noqa: PTH108 - strings throughout
+        raise
+    # The rename itself is kept by syncing the folder; some network mounts cannot, and the file is whole without it.
+    with suppress(OSError):
+        _sync_folder(folder or ".")
+
+
+def _sync_folder(folder: str) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _encode(manifest: Manifest) -> bytes:
+    payload = {
+        "paths": [file.path for file in manifest.files],
+        "sizes": [file.size for file in manifest.files],
+        "mtimes_ns": [file.mtime_ns for file in manifest.files],
+        "fragment_file": manifest.fragment_file.tolist(),
+        "fragment_group": manifest.fragment_group.tolist(),
+        "fragment_rows": manifest.fragment_rows.tolist(),
+        "column_names": [column.name for column in manifest.columns],
+        "column_nbytes": [column.nbytes for column in manifest.columns],
+        "column_values": [column.values for column in manifest.columns],
+        "column_lengths": [column.length for column in manifest.columns],
+        "schema": base64.b64encode(manifest.schema).decode("ascii"),
+    }
+    # ASCII only: names of files that are not UTF-8 reach Python as lone surrogates, which only escapes can carry.
+    data = json.dumps(payload, ensure_ascii=True, separators=(",", ":")).encode("ascii")
+    return b'{"antifreeze_manifest":%d,"crc32":"%08x","payload":' % (VERSION, zlib.crc32(data)) + data + _TAIL
+
+
+def read_manifest(path: str) -> Manifest:
+    """Read a manifest and verify all that it says."""
+    try:
+        data = Path(path).read_bytes()
+    except FileNotFoundError as error:
+        hint = "run index_parquet_dataset first, with the same index_path"
+        raise SourceNotFound(f"there is no manifest {path}", hint=hint, path=path) from error
+    except OSError as error:
+        raise _error(path, f"cannot be read: {error.strerror or error}") from error
+    try:
+        return _manifest(_payload(data))
+    # A payload whose checksum is right can still be nested deeper than the parser can follow.
+    except (ValueError, RecursionError) as error:
+        raise _error(path, str(error)) from error
+
+
+def _error(path: str, what: str) -> ManifestError:
+    hint = "run index_parquet_dataset again, or delete the file: the footers are then read at first use"
+    return ManifestError(f"the manifest {path} {what}", hint=hint, path=path)
+
+
+def _payload(data: bytes) -> dict[str, Any]:
+    head = _HEAD.match(data)
+    if head is None:
+        raise ValueError("is no manifest of antifreeze" if data else "is empty")
+    if int(head[1]) != VERSION:
+        raise ValueError(f"has version {int(head[1])}; this version of antifreeze knows only version {VERSION}")
+    if not data.endswith(_TAIL):
+        raise ValueError("is cut off: it was probably not copied whole")
+    payload = data[head.end() : -len(_TAIL)]
+    if b"%08x" % zlib.crc32(payload) != head[2]:
+        raise ValueError("is damaged: its checksum does not fit its content")
+    try:
+        content = json.loads(payload)
+    except ValueError as error:
+        raise ValueError(f"does not parse: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError("has no payload")  # noqa: TRY004 - a wrong file, not a wrong type of argument
+    return content
+
+
+def _manifest(content: dict[str, Any]) -> Manifest:
+    paths = _list(content, "paths", str)
+    _check_paths(paths)
+    sizes = _numbers(content, "sizes", len(paths))
+    # Times may lie before 1970.
+    mtimes = _numbers(content, "mtimes_ns", len(paths), least=-_LARGEST)
+    files = tuple(
+        File(path=path, size=size, mtime_ns=mtime) for path, size, mtime in zip(paths, sizes, mtimes, strict=True)
+    )
+    rows = _numbers(content, "fragment_rows", least=1)
+    fragment_file = _numbers(content, "fragment_file", len(rows))
+    fragment_group = _numbers(content, "fragment_group", len(rows))
+    _check_order(fragment_file, fragment_group, len(files))
+    return Manifest(
+        files=files,
+        schema=_schema(content),
+        columns=_columns(content),
+        fragment_file=array("q", fragment_file),
+        fragment_group=array("q", fragment_group),
+        fragment_rows=array("q", rows),
+    )
+
+
+def _list(content: dict[str, Any], name: str, *kinds: type) -> list[Any]:
+    values = content.get(name)
+    # By exact type: a bool is an int, and no fact here is a bool.
+    if not isinstance(values, list) or not set(map(type, values)) <= set(kinds):
+        raise ValueError(f"is damaged: {name} is missing or of a wrong type")
+    return values
+
+
+def _numbers(content: dict[str, Any], name: str, count: int | None = None, *, least: int = 0) -> list[int]:
+    values = _list(content, name, int)
+    if count is not None and len(values) != count:
+        raise ValueError(f"is damaged: {name} has {len(values)} entries, not {count}")
+    if values and (min(values) < least or max(values) > _LARGEST):
+        raise ValueError(f"is damaged: {name} has a number out of range")
+    return values
+
+
+def _check_paths(paths: list[str]) -> None:
+    for path in paths:
+        # No path taken from a file may lead out of the root: absolute paths have an empty first part.
+        if not {"", ".", ".."}.isdisjoint(path.split("/")) or "\0" in path:
+            raise ValueError(f"is not safe to use: {path!r} does not lie below the root of the dataset")
+    if len(set(paths)) != len(paths):
+        raise ValueError("is damaged: a file stands in it twice")
+
+
+def _check_order(files: list[int], groups: list[int], num_files: int) -> None:
+    if files and max(files) >= num_files:
+        raise ValueError("is damaged: a fragment belongs to a file that is not listed")
+    places = list(zip(files, groups, strict=True))
+    if not all(map(operator.lt, places, islice(places, 1, None))):
+        raise ValueError("is damaged: the fragments are not in order")
+
+
+def _columns(content: dict[str, Any]) -> tuple[ColumnFacts, ...]:
+    names = _list(content, "column_names", str)
+    nbytes = _numbers(content, "column_nbytes", len(names))
+    values = _numbers(content, "column_values", len(names))
+    lengths = _list(content, "column_lengths", int, type(None))
+    # A length that is not known is checked as a zero.
+    _numbers({"column_lengths": [length or 0 for length in lengths]}, "column_lengths", len(names))
+    facts = zip(names, nbytes, values, lengths, strict=True)
+    return tuple(ColumnFacts(name=a, nbytes=b, values=c, length=d) for a, b, c, d in facts)
+
+
+def _schema(content: dict[str, Any]) -> bytes:
+    text = content.get("schema")
+    if not isinstance(text, str):
+        raise ValueError("is damaged: schema is missing or of a wrong type")  # noqa: TRY004 - as above
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise ValueError("is damaged: schema is not base64") from error

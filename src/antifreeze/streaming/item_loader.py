@@ -1,0 +1,5 @@
+"""Where litData keeps its item loaders."""
+
+from antifreeze.api import ParquetLoader
+
+__all__ = ["ParquetLoader"]

@@ -1,0 +1,165 @@
+"""Decoded rows on their way to a batch: as arrays, or as Arrow for those who asked for it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from antifreeze.plan import Longs
+from antifreeze.workers._arena import Arena
+
+_OBJECT_NBYTES = 64  # a small Python string or bytes object and the pointer to it
+
+
+class Block(Protocol):
+    """Some consecutive rows. Whoever holds a block owns its memory: no other block shares it."""
+
+    num_rows: int
+    nbytes: int
+
+    def slice(self, start: int, stop: int) -> Self:
+        """Return some of the rows, without a copy where that can be."""
+        ...
+
+    def take(self, rows: Longs) -> Self:
+        """Return the named rows, copied."""
+        ...
+
+    @classmethod
+    def join(cls, blocks: Sequence[Self]) -> Self:
+        """Return the rows of several blocks as one, copied."""
+        ...
+
+    @classmethod
+    def dealer(cls, places: Longs, arena: Arena) -> Dealer:
+        """Return what puts the rows of a round where the plan wants them."""
+        ...
+
+
+class Dealer(Protocol):
+    """Collects the rows of one round, each at its place. Several threads may put at once."""
+
+    def put(self, first: int, block: Any) -> None:
+        """Put a block whose rows are the ``first``-th of the round and those that follow."""
+        ...
+
+    def finish(self) -> Block:
+        """Return the complete round. Called once, after every row was put."""
+        ...
+
+
+Columns = dict[str, npt.NDArray[Any]]
+
+
+class Arrays:
+    """Rows as one array for each column; objects such as strings stand in arrays of objects."""
+
+    __slots__ = ("columns", "nbytes", "num_rows")
+
+    def __init__(self, columns: Columns, num_rows: int, nbytes: int | None = None) -> None:
+        self.columns = columns
+        self.num_rows = num_rows
+        self.nbytes = sum(_nbytes(c) for c in columns.values()) if nbytes is None else nbytes
+
+    def slice(self, start: int, stop: int) -> Arrays:
+        if start == 0 and stop == self.num_rows:
+            return self
+        share = self.nbytes * (stop - start) // max(self.num_rows, 1)
+        return Arrays({name: c[start:stop] for name, c in self.columns.items()}, stop - start, share)
+
+    def take(self, rows: Longs) -> Arrays:
+        return Arrays({name: _taken(c, rows) for name, c in self.columns.items()}, len(rows))
+
+    @classmethod
+    def join(cls, blocks: Sequence[Arrays]) -> Arrays:
+        names = blocks[0].columns
+        joined = {name: np.concatenate([b.columns[name] for b in blocks]) for name in names}
+        return Arrays(joined, sum(b.num_rows for b in blocks))
+
+    @classmethod
+    def dealer(cls, places: Longs, arena: Arena) -> Dealer:
+        return _ArrayDealer(places, arena)
+
+
+def _taken(column: npt.NDArray[Any], rows: Longs) -> npt.NDArray[Any]:
+    """Return some items, copied. An array of objects would share those that can be changed, such as ragged rows."""
+    taken = column[rows]
+    if column.dtype == object and len(taken) and not isinstance(taken[0], (str, bytes)):
+        return np.fromiter((copy.deepcopy(item) for item in taken), object, len(taken))
+    return taken
+
+
+def _nbytes(column: npt.NDArray[Any]) -> int:
+    return int(column.nbytes) if column.dtype != object else len(column) * _OBJECT_NBYTES
+
+
+class _ArrayDealer:
+    """Scatters each decoded piece, while it is still in the cache, to where its rows belong.
+
+    Tried: gathering each batch from decoded pieces. It needs the pieces and the batches in memory at the same time, and
+    at batch size 8 the calls cost more than the copy. Tried: one buffer per batch. It needs a second copy.
+    """
+
+    def __init__(self, places: Longs, arena: Arena) -> None:
+        self._places, self._arena = places, arena
+        self._columns: Columns = {}
+
+    def put(self, first: int, block: Arrays) -> None:
+        places = self._places[first : first + block.num_rows]
+        for name, values in block.columns.items():
+            target = self._columns.get(name)
+            if target is None:
+                fresh = self._arena.array((len(self._places), *values.shape[1:]), values.dtype)
+                # Two threads may come here at once; ``setdefault`` is atomic, and the loser's array goes back.
+                target = self._columns.setdefault(name, fresh)
+            target[places] = values
+
+    def finish(self) -> Arrays:
+        return Arrays(self._columns, len(self._places))
+
+
+class ArrowRows:
+    """Rows as an Arrow table, as they were decoded."""
+
+    __slots__ = ("nbytes", "num_rows", "table")
+
+    def __init__(self, table: Any) -> None:
+        self.table = table
+        self.num_rows = table.num_rows
+        self.nbytes = table.nbytes
+
+    def slice(self, start: int, stop: int) -> ArrowRows:
+        return ArrowRows(self.table.slice(start, stop - start))
+
+    def take(self, rows: Longs) -> ArrowRows:
+        return ArrowRows(self.table.take(pa.array(rows)))
+
+    @classmethod
+    def join(cls, blocks: Sequence[ArrowRows]) -> ArrowRows:
+        return ArrowRows(pa.concat_tables([b.table for b in blocks]).combine_chunks())
+
+    @classmethod
+    def dealer(cls, places: Longs, arena: Arena) -> Dealer:  # noqa: ARG003
+        return _ArrowDealer(places)
+
+
+class _ArrowDealer:
+    """Keeps the pieces of a round and takes its rows in their order at the end; Arrow cannot be written in place."""
+
+    def __init__(self, places: Longs) -> None:
+        self._places = places
+        self._pieces: dict[int, Any] = {}
+
+    def put(self, first: int, block: ArrowRows) -> None:
+        self._pieces[first] = block.table
+
+    def finish(self) -> ArrowRows:
+        table = pa.concat_tables([self._pieces[first] for first in sorted(self._pieces)])
+        source = np.empty_like(self._places)
+        source[self._places] = np.arange(len(source))
+        return ArrowRows(table.take(pa.array(source)).combine_chunks())

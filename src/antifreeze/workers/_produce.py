@@ -1,0 +1,90 @@
+"""Tasks into blocks, whoever runs them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from antifreeze.plan import Order, Span, Task
+from antifreeze.workers._arena import Arena
+from antifreeze.workers._block import Block, Dealer
+from antifreeze.workers._board import Note
+from antifreeze.workers._stream import Decoding, StreamReader
+
+
+@dataclass(slots=True)
+class _Round:
+    """A round that is being put together."""
+
+    dealer: Dealer
+    left: int
+
+
+class Producer:
+    """Makes the blocks of an epoch from its tasks.
+
+    Tasks of different streams may be produced at the same time; those of one stream only one after the other.
+    """
+
+    def __init__(self, order: Order, decoding: Decoding, block: type[Block]) -> None:
+        self.order = order
+        self._decoding, self._block = decoding, block
+        self._arena = Arena()
+        self._lock = threading.Lock()
+        self._rounds: dict[int, _Round] = {}
+        self._streams: dict[int, StreamReader] = {}
+
+    def produce(self, task: Task, note: Note) -> Iterator[Block]:
+        """Yield what can be delivered once this task is done, in the order of its round."""
+        reader = self._streams.setdefault(task.stream, StreamReader(self._decoding))
+        blocks = (b for span in task.spans for b in self._read(reader, span, note))
+        if self.order.deals:
+            yield from self._deal(task, blocks)
+        else:
+            yield from blocks
+        if not self.order.stays_open(task):
+            self._streams.pop(task.stream).close()
+
+    def _read(self, reader: StreamReader, span: Span, note: Note) -> Iterator[Block]:
+        view = self.order.view
+        fragment, start = int(view.fragment[span.part]), int(view.start[span.part])
+        if view.rows is not None:
+            return reader.read(fragment, view.rows[span.part][span.start : span.stop], note)
+        return reader.read(fragment, range(start + span.start, start + span.stop), note)
+
+    def _deal(self, task: Task, blocks: Iterator[Block]) -> Iterator[Block]:
+        with self._lock:
+            round_ = self._rounds.get(task.round)
+            if round_ is None:
+                dealer = self._block.dealer(self.order.places(task.round), self._arena)
+                round_ = self._rounds[task.round] = _Round(dealer, len(self.order.tasks(task.round)))
+        first = task.first
+        for block in blocks:
+            round_.dealer.put(first, block)
+            first += block.num_rows
+        with self._lock:
+            round_.left -= 1
+            complete = round_.left == 0
+            if complete:
+                del self._rounds[task.round]
+        if complete:
+            yield round_.dealer.finish()
+
+    def close(self) -> None:
+        """Close all files. Only after every thread that produces has ended."""
+        for reader in self._streams.values():
+            reader.close()
+        self._streams.clear()
+        self._rounds.clear()
+
+
+def blocks_inline(producer: Producer) -> Iterator[Block]:
+    """Yield all blocks of an epoch, made in the calling thread as they are asked for."""
+    note = Note("main thread")
+    try:
+        for round_ in range(producer.order.num_rounds):
+            for task in producer.order.tasks(round_):
+                yield from producer.produce(task, note)
+    finally:
+        producer.close()

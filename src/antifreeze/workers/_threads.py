@@ -1,0 +1,254 @@
+"""Decoder threads in the user's process, and the iterator that takes their blocks in order.
+
+Arrow decodes without the interpreter lock, so threads use all cores, nothing is copied between processes, and nothing
+is inherited by a fork, because there is none.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Iterator
+
+from antifreeze.core import ConfigError, Deadline, Stalled
+from antifreeze.plan import Flight, Limits, Task, may_begin, may_decode
+from antifreeze.workers._block import Block
+from antifreeze.workers._board import Note, describe
+from antifreeze.workers._produce import Producer
+
+_LOOK_S = 0.5  # how often a waiting thread looks up, in case a wake-up was lost
+_END_S = 5.0  # how long the end of an epoch waits for its threads
+
+
+class _Epoch:
+    """The state that consumer and threads share. Every field is read and written under ``lock``."""
+
+    def __init__(self, producer: Producer, limits: Limits, row_nbytes: int) -> None:
+        self.producer, self.order = producer, producer.order
+        self.limits, self.row_nbytes = limits, row_nbytes
+        self.lock = threading.Lock()
+        self.room = threading.Condition(self.lock)
+        """Something was taken: threads may have room again."""
+        self.ready = threading.Condition(self.lock)
+        """Something of the front round is there, or it is complete, or it failed."""
+        self.blocks: dict[int, deque[Block]] = {}
+        self.left: dict[int, int] = {}
+        """Tasks that are not done yet, for each round that was begun."""
+        self.failed: dict[int, BaseException] = {}
+        self.pending: deque[Task] = deque()
+        self.busy: set[int] = set()
+        self.next_round = 0
+        self.front = 0
+        self.nbytes = 0
+        self.closed = False
+
+    @property
+    def flight(self) -> Flight:
+        return Flight(front=self.front, nbytes=self.nbytes, starving=not self.blocks.get(self.front))
+
+    def round_nbytes(self, round_: int) -> int:
+        """Return what a round will hold, if it is put together before it is delivered."""
+        if not self.order.deals:
+            return 0
+        return (self.order.start(round_ + 1) - self.order.start(round_)) * self.row_nbytes
+
+    # -- threads ---------------------------------------------------------------------------------------------------
+
+    def take_task(self, note: Note) -> Task | None:
+        """Return the next task whose stream is free, or None when there is nothing left to do."""
+        with self.lock:
+            while not self.closed:
+                for task in self.pending:
+                    if task.stream not in self.busy:
+                        self.pending.remove(task)
+                        self.busy.add(task.stream)
+                        return task
+                if not self._begin_round():
+                    if self.next_round == self.order.num_rounds and not self.pending:
+                        return None
+                    note.at("wait for room")
+                    self.room.wait(_LOOK_S)
+            return None
+
+    def _begin_round(self) -> bool:
+        round_ = self.next_round
+        if round_ >= self.order.num_rounds or self.failed:
+            return False
+        nbytes = self.round_nbytes(round_)
+        if not may_begin(self.flight, self.limits, round_=round_, nbytes=nbytes):
+            return False
+        tasks = self.order.tasks(round_)
+        self.pending.extend(tasks)
+        self.left[round_] = len(tasks)
+        self.blocks[round_] = deque()
+        self.nbytes += nbytes
+        self.next_round += 1
+        return True
+
+    def wait_for_room(self, round_: int, nbytes: int, note: Note) -> bool:
+        """Wait until a piece of about ``nbytes`` may be decoded; False when the epoch was closed."""
+        with self.lock:
+            while not self.closed and not may_decode(self.flight, self.limits, round_=round_, nbytes=nbytes):
+                note.at("wait for room")
+                self.room.wait(_LOOK_S)
+            return not self.closed
+
+    def put(self, task: Task, block: Block) -> None:
+        with self.lock:
+            self.blocks[task.round].append(block)
+            if not self.order.deals:
+                self.nbytes += block.nbytes
+            if task.round == self.front:
+                self.ready.notify()
+
+    def end_task(self, task: Task, error: BaseException | None) -> None:
+        with self.lock:
+            if error is not None:
+                self.failed.setdefault(task.round, error)
+            self.left[task.round] -= 1
+            self.busy.discard(task.stream)
+            if task.round == self.front:
+                self.ready.notify()
+            self.room.notify_all()
+
+    def close(self) -> None:
+        with self.lock:
+            self.closed = True
+            self.pending.clear()
+            self.room.notify_all()
+            self.ready.notify_all()
+
+    # -- consumer --------------------------------------------------------------------------------------------------
+
+    def take_block_nowait(self) -> tuple[bool, Block | None]:
+        """Return (settled, block): a block, or (True, None) at the end of the epoch. Needs the lock."""
+        while self.front < self.order.num_rounds:
+            if self.blocks.get(self.front):
+                return True, self.blocks[self.front].popleft()
+            if self.front in self.failed:
+                raise self.failed[self.front]
+            if self.closed:
+                break
+            if self.left.get(self.front) != 0:
+                return False, None
+            del self.blocks[self.front], self.left[self.front]
+            self.front += 1
+            self.room.notify_all()
+        return True, None
+
+
+def _work(epoch: _Epoch, note: Note) -> None:
+    """Produce tasks until there are none. Holds no reference to the iterator, so that dropping it ends this."""
+    note.thread_id = threading.get_ident()
+    while (task := epoch.take_task(note)) is not None:
+        error: BaseException | None = None
+        try:
+            nbytes = 0
+            for block in epoch.producer.produce(task, note):
+                epoch.put(task, block)
+                nbytes = max(nbytes, block.nbytes)
+                del block
+                if not epoch.order.deals and not epoch.wait_for_room(task.round, nbytes, note):
+                    break
+        except BaseException as caught:  # noqa: BLE001  border: whatever it is, the consumer must hear of it
+            error = caught
+        epoch.end_task(task, error)
+    note.at("done")
+
+
+def _end(epoch: _Epoch, threads: list[threading.Thread]) -> None:
+    """End the threads. Bounded: one that is stuck in a dead file system is left behind; it is a daemon."""
+    epoch.close()
+    deadline = Deadline.after(_END_S)
+    for thread in threads:
+        if thread is not threading.current_thread():
+            thread.join(deadline.left_s)
+    if not any(thread.is_alive() for thread in threads):
+        epoch.producer.close()
+
+
+class ThreadedBlocks:
+    """Yields the blocks of an epoch in order while threads decode ahead. Ends its threads when it is dropped."""
+
+    def __init__(
+        self, producer: Producer, *, threads: int, limits: Limits, row_nbytes: int, stall_limit_s: float
+    ) -> None:
+        self._epoch = _Epoch(producer, limits, row_nbytes)
+        self._stall_limit_s = stall_limit_s
+        self._held = 0
+        self._pid = os.getpid()
+        self._notes = [Note(f"decoder thread {i}") for i in range(threads)]
+        # Daemons: a thread that is stuck in a dead file system must not keep the interpreter from ending.
+        self._threads = [
+            threading.Thread(target=_work, args=(self._epoch, note), name=f"antifreeze-{i}", daemon=True)
+            for i, note in enumerate(self._notes)
+        ]
+        self._finalizer = weakref.finalize(self, _end, self._epoch, self._threads)
+        for thread in self._threads:
+            thread.start()
+
+    def __iter__(self) -> Iterator[Block]:
+        return self
+
+    def __next__(self) -> Block:
+        try:
+            with self._epoch.lock:
+                block = self._take()
+        except BaseException:
+            self.close()
+            raise
+        if block is None:
+            self.close()
+            raise StopIteration
+        return block
+
+    def _take(self) -> Block | None:
+        """Return the next block, or None at the end. Needs the lock."""
+        epoch = self._epoch
+        if self._held:  # what was returned last is with the user by now
+            epoch.nbytes -= self._held
+            self._held = 0
+            epoch.room.notify_all()
+        settled, block = epoch.take_block_nowait()
+        if not settled:
+            block = self._wait()
+        if block is not None:
+            self._held = epoch.round_nbytes(epoch.front) if epoch.order.deals else block.nbytes
+        return block
+
+    def _wait(self) -> Block | None:
+        """Wait for a block, as long as some thread moves."""
+        epoch = self._epoch
+        if os.getpid() != self._pid:
+            raise ConfigError(
+                "this iterator was made before the process was forked, and its threads live in the parent",
+                hint="call iter(loader) in the process that reads from it",
+                argument="loader",
+            )
+        moves, still_since_s = -1, time.monotonic()
+        while True:
+            epoch.ready.wait(_LOOK_S)
+            settled, block = epoch.take_block_nowait()
+            if settled:
+                return block
+            moved = sum(note.moves for note in self._notes if note.stage != "wait for room")
+            if moved != moves:
+                moves, still_since_s = moved, time.monotonic()
+            elif time.monotonic() - still_since_s >= self._stall_limit_s:
+                self._raise_stalled(time.monotonic() - still_since_s)
+
+    def _raise_stalled(self, silent_s: float) -> None:
+        threads = "\n  ".join(describe(note) for note in self._notes)
+        raise Stalled(
+            f"no decoder thread has moved for {silent_s:.1f} s:\n  {threads}",
+            hint="a read that never returns is a dead disk, network mount or object store: check the file named above; "
+            "timeout= sets how long to wait",
+            silent_s=silent_s,
+        )
+
+    def close(self) -> None:
+        """End the threads and free what is held. May be called twice."""
+        self._finalizer()
