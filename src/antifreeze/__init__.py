@@ -1,11 +1,11 @@
 """A streaming data loader for PyTorch that cannot freeze.
 
-    import antifreeze as af
+import antifreeze as af
 
-    dataset = af.StreamingDataset("data/train", shuffle=True, columns=["ids", "labels"])
-    loader = af.StreamingDataLoader(dataset, batch_size=256, num_workers=4)
-    for batch in loader:              # {"ids": int32 tensor [256, 1024], "labels": int64 tensor [256]}
-        ...
+dataset = af.StreamingDataset("data/train", shuffle=True, columns=["ids", "labels"])
+loader = af.StreamingDataLoader(dataset, batch_size=256, num_workers=4)
+for batch in loader:              # {"ids": int32 tensor [256, 1024], "labels": int64 tensor [256]}
+    ...
 """
 
 from __future__ import annotations

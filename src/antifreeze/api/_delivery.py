@@ -67,9 +67,7 @@ class _ArrowDelivery:
 def check_format(name: str) -> None:
     """Raise unless the format is known and can be had here."""
     if name not in FORMATS:
-        raise ConfigError(
-            f"format={name!r} is not known", hint=f"it is one of {', '.join(FORMATS)}", argument="format"
-        )
+        raise ConfigError(f"format={name!r} is not known", hint=f"it is one of {', '.join(FORMATS)}", argument="format")
     if name == "torch":
         _torch()
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 class ParquetLoader:
     """Accepted so that code moves over by its import line.
 
-    ``low_memory`` and ``pre_load_chunk`` are accepted and change nothing: rows are always decoded in small pieces, which
-    is both the fastest way and the one that needs least memory.
+    ``low_memory`` and ``pre_load_chunk`` are accepted and change nothing: rows are always decoded in small pieces,
+    which is both the fastest way and the one that needs least memory.
     """
 
     pre_load_chunk: bool = False

@@ -12,7 +12,7 @@ class Fragment(Protocol):
     def pieces(self) -> Iterator[Any]:
         """Yield the rows from front to back as Arrow record batches that share no memory with each other.
 
-        Raises ``CorruptFile`` at the first piece that does not decode, naming the rows; what was yielded before is good.
+        Raises ``CorruptFile`` at the first piece that does not decode and names the rows; what came before is good.
         """
         ...
 
@@ -27,6 +27,6 @@ class Format(Protocol):
     def open(self, path: str, group: int, columns: Sequence[str], piece_rows: int) -> Fragment:
         """Open a fragment for the given columns, to be decoded ``piece_rows`` rows at a time.
 
-        Called in a decoder thread, once for each fragment and epoch. Raises ``CorruptFile`` or ``SourceChanged``.
+        Called in a decoder thread, once for each fragment and epoch. Raises ``CorruptFile``.
         """
         ...

@@ -21,12 +21,13 @@ from antifreeze.core import (
     UnknownColumn,
 )
 from antifreeze.formats._fills import Misfit, filled
-from antifreeze.formats._leaves import Kind, Leaf, is_tree, leaves_of, levels, named
+from antifreeze.formats._leaves import ArrowArray, Kind, Leaf, is_tree, leaves_of, levels, named
 from antifreeze.formats._lists import LengthFound, dense, ragged
 from antifreeze.formats._objects import objects
 from antifreeze.formats._scalars import Array, NullFound, Scalars, unwrapped
 
-_Read = Callable[[pa.Array], Array]
+_Read = Callable[[ArrowArray], Array]
+_UNREADABLE = (NullFound, LengthFound, ValueError, pa.ArrowException)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +85,7 @@ class Converter:
             column = batch.column(step.column)
             try:
                 block[step.leaf.key] = step.read(column)
-            except (NullFound, LengthFound, ValueError) as error:
+            except _UNREADABLE as error:
                 _explain(step, column, where, error)
         return block
 
@@ -156,7 +157,7 @@ def _read_leaf(leaf: Leaf, fill: Any) -> _Read:
 def _below(read: _Read, steps: tuple[int, ...], nulls_filled: bool) -> _Read:
     """Return a function that reads a field of a struct column; a null struct makes its fields null."""
 
-    def read_field(array: pa.Array) -> Array:
+    def read_field(array: ArrowArray) -> Array:
         for step in steps:
             array = unwrapped(array)
             if not array.null_count:
@@ -170,14 +171,14 @@ def _below(read: _Read, steps: tuple[int, ...], nulls_filled: bool) -> _Read:
     return read_field
 
 
-def _first_bad_row(read: _Read, column: pa.Array, error: Exception) -> tuple[int, Exception]:
+def _first_bad_row(read: _Read, column: ArrowArray, error: Exception) -> tuple[int, Exception]:
     """Return the first row that cannot be read, and why, by bisection. Done once it is known that one cannot."""
     good, bad = 0, len(column)
     while bad - good > 0:
         middle = (good + bad) // 2
         try:
             read(column.slice(good, middle - good + 1))
-        except (NullFound, LengthFound, ValueError) as caught:
+        except _UNREADABLE as caught:
             bad, error = middle, caught
         else:
             good = middle + 1
@@ -190,7 +191,7 @@ def _fill_hint(leaf: Leaf) -> str:
     return f'fill_null={{"{leaf.key}": {example}}}'
 
 
-def _explain(step: _Step, column: pa.Array, where: Where, error: Exception) -> NoReturn:
+def _explain(step: _Step, column: ArrowArray, where: Where, error: Exception) -> NoReturn:
     index, cause = _first_bad_row(step.read, column, error)
     key, row, file_row = step.leaf.key, where.first_row + index, where.file_row + index
     facts: dict[str, Any] = {

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from antifreeze.formats._leaves import dtype_of, is_text
+from antifreeze.formats._leaves import ArrowArray, ArrowType, dtype_of, is_text
 
 
 class Misfit(Exception):
@@ -35,7 +35,7 @@ def _boolean(value: Any) -> bool:
     raise Misfit
 
 
-def _prepared(arrow_type: pa.DataType, value: Any) -> Any:
+def _prepared(arrow_type: ArrowType, value: Any) -> Any:
     """Return the value as the Python type that Arrow converts to the type without loss."""
     if pt.is_boolean(arrow_type):
         return _boolean(value)
@@ -52,7 +52,7 @@ def _prepared(arrow_type: pa.DataType, value: Any) -> Any:
     return value
 
 
-def _ticks(value: np.datetime64 | np.timedelta64, arrow_type: pa.DataType) -> np.generic:
+def _ticks(value: np.datetime64 | np.timedelta64, arrow_type: ArrowType) -> np.generic:
     dtype = dtype_of(arrow_type)
     if dtype is None or dtype.kind != value.dtype.kind:
         raise Misfit
@@ -60,7 +60,7 @@ def _ticks(value: np.datetime64 | np.timedelta64, arrow_type: pa.DataType) -> np
     return ticks
 
 
-def filled(arrow_type: pa.DataType, value: Any) -> pa.Array | np.generic:
+def filled(arrow_type: ArrowType, value: Any) -> ArrowArray | np.generic:
     """Return the fill value as an Arrow array of length one, or as a NumPy time; raise Misfit if it does not fit."""
     if isinstance(value, np.datetime64 | np.timedelta64):
         return _ticks(value, arrow_type)
@@ -72,7 +72,7 @@ def filled(arrow_type: pa.DataType, value: Any) -> pa.Array | np.generic:
         raise Misfit from error
 
 
-def python_fill(arrow_type: pa.DataType, value: Any) -> Any:
+def python_fill(arrow_type: ArrowType, value: Any) -> Any:
     """Return the fill value as the Python object that Arrow gives for it."""
     array = filled(arrow_type, value)
     return array.item() if isinstance(array, np.generic) else array[0].as_py()

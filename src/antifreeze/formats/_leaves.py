@@ -13,6 +13,11 @@ import pyarrow.types as pt
 
 from antifreeze.core import ConfigError
 
+# Pyarrow has no types of its own, and the stubs that others publish for it know only the base classes, which
+# have neither values nor fields. These names say what is meant.
+ArrowArray = Any
+ArrowType = Any
+
 
 class Kind(Enum):
     """What the array of a leaf holds; its first axis is always rows."""
@@ -38,7 +43,7 @@ class Leaf:
     steps: tuple[int, ...]
     """The same as numbers: the index of the column, then of the fields."""
     kind: Kind
-    arrow_type: pa.DataType
+    arrow_type: ArrowType
     """As the file has it, dictionaries and extension types included."""
     dtype: np.dtype[Any]
     """Of the values, at the bottom of all lists; ``object`` for OBJECT."""
@@ -48,7 +53,7 @@ class Leaf:
     """List levels whose length differs from row to row; 0 unless the leaf is RAGGED or OBJECT."""
 
 
-def plain(arrow_type: pa.DataType) -> pa.DataType:
+def plain(arrow_type: ArrowType) -> ArrowType:
     """Return the type without its wrappings: dictionaries by their values, extensions by their storage."""
     while True:
         if pt.is_dictionary(arrow_type):
@@ -62,12 +67,12 @@ def plain(arrow_type: pa.DataType) -> pa.DataType:
 _LISTS = (pt.is_list, pt.is_large_list, pt.is_fixed_size_list, pt.is_list_view, pt.is_large_list_view)
 
 
-def is_listy(arrow_type: pa.DataType) -> bool:
+def is_listy(arrow_type: ArrowType) -> bool:
     """Whether the type is one of Arrow's five kinds of list."""
     return any(check(arrow_type) for check in _LISTS)
 
 
-def levels(arrow_type: pa.DataType) -> tuple[tuple[int | None, ...], pa.DataType]:
+def levels(arrow_type: ArrowType) -> tuple[tuple[int | None, ...], ArrowType]:
     """Return the length of each list level, outermost first (None: it varies), and the plain type below."""
     sizes: list[int | None] = []
     inner = plain(arrow_type)
@@ -88,12 +93,12 @@ _TEXTS = (
 )
 
 
-def is_text(arrow_type: pa.DataType) -> bool:
+def is_text(arrow_type: ArrowType) -> bool:
     """Whether the type is one of Arrow's seven kinds of string and binary."""
     return any(check(arrow_type) for check in _TEXTS)
 
 
-def dtype_of(arrow_type: pa.DataType) -> np.dtype[Any] | None:
+def dtype_of(arrow_type: ArrowType) -> np.dtype[Any] | None:
     """Return the dtype of a plain scalar type; None for nested types and those that NumPy has no word for."""
     if pt.is_boolean(arrow_type) or pt.is_integer(arrow_type) or pt.is_floating(arrow_type):
         dtype: np.dtype[Any] = np.dtype(arrow_type.to_pandas_dtype())
@@ -164,7 +169,7 @@ def _leaf(place: _Place, key: str, shape: tuple[int, ...] | None, fill: object) 
 class _Place(NamedTuple):
     path: tuple[str, ...]
     steps: tuple[int, ...]
-    arrow_type: pa.DataType
+    arrow_type: ArrowType
 
     def leaves(self) -> Iterator[_Place]:
         """Yield this place, or what lies below it if it is a struct."""

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from antifreeze.formats._leaves import ArrowArray
 from antifreeze.formats._scalars import Array, NullFound, Scalars, unwrapped
 
 
@@ -21,7 +22,7 @@ class LengthFound(Exception):
         self.length, self.expected = length, expected
 
 
-def spans(array: pa.Array) -> tuple[NDArray[np.integer[Any]], pa.Array]:
+def spans(array: ArrowArray) -> tuple[NDArray[np.integer[Any]], ArrowArray]:
     """Return where each list starts and ends in the values, and the values; null lists are empty.
 
     The array may be a slice: Arrow keeps all values of its parent, so only the part in use is returned.
@@ -47,7 +48,7 @@ def spans(array: pa.Array) -> tuple[NDArray[np.integer[Any]], pa.Array]:
     return ends, array.flatten()
 
 
-def dense(array: pa.Array, shape: tuple[int, ...], scalars: Scalars) -> Array:
+def dense(array: ArrowArray, shape: tuple[int, ...], scalars: Scalars) -> Array:
     """Return ``[n, *shape]``; a null list is all fill values. Raises LengthFound and NullFound."""
     if not shape:
         return scalars(array)
@@ -73,7 +74,7 @@ def dense(array: pa.Array, shape: tuple[int, ...], scalars: Scalars) -> Array:
     return padded
 
 
-def ragged(array: pa.Array, depth: int, shape: tuple[int, ...], scalars: Scalars) -> list[Any]:
+def ragged(array: ArrowArray, depth: int, shape: tuple[int, ...], scalars: Scalars) -> list[Any]:
     """Return one ndarray ``[k, *shape]`` per list (texts: a list), in ``depth - 1`` levels of Python lists.
 
     A null list is an empty one. The arrays are parts of one array and do not overlap.

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.types as pt
 
 from antifreeze.formats._fills import Misfit, python_fill
-from antifreeze.formats._leaves import is_listy, plain
+from antifreeze.formats._leaves import ArrowArray, ArrowType, is_listy, plain
 from antifreeze.formats._scalars import NullFound, unwrapped
 
 Walk = Callable[[Any], Any]
@@ -55,7 +54,7 @@ def _scalar_walk(fill: object) -> Walk:
     return walk
 
 
-def _walk(arrow_type: pa.DataType, fill: object) -> Walk:
+def _walk(arrow_type: ArrowType, fill: object) -> Walk:
     """Return a function that checks an object of the type for None, or fills it."""
     arrow_type = plain(arrow_type)
     if pt.is_map(arrow_type):
@@ -74,7 +73,7 @@ def _walk(arrow_type: pa.DataType, fill: object) -> Walk:
         return _scalar_walk(None)
 
 
-def objects(arrow_type: pa.DataType, fill: object) -> Callable[[pa.Array], list[Any]]:
+def objects(arrow_type: ArrowType, fill: object) -> Callable[[ArrowArray], list[Any]]:
     """Return a function from an array of the type to one Python object per row."""
     walk = _walk(arrow_type, fill)
     return lambda array: [walk(value) for value in unwrapped(array).to_pylist()]

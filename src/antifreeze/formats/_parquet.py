@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from antifreeze.core import CorruptFile, SourceChanged
+from antifreeze.core import CorruptFile
 
-# Tried: memory-mapping saves the copy out of the page cache (about 7 % of the decode), but a file that is truncated while
-# it is mapped kills the process with SIGBUS, which no error message survives. Tried: reading a column chunk whole, as
-# pyarrow does by default: it costs page faults and holds the compressed chunk of every open fragment in memory.
+# Tried: memory-mapping saves the copy out of the page cache (about 7 % of the decode), but a file that is truncated
+# while it is mapped kills the process with SIGBUS, which no error message survives. Tried: reading a column chunk whole,
+# as pyarrow does by default: it costs page faults and holds the compressed chunk of every open fragment in memory.
 _BUFFER = 256 * 1024
 
 
@@ -35,24 +35,10 @@ class Parquet:
             file = pq.ParquetFile(
                 path, metadata=metadata, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True
             )
-        except FileNotFoundError as error:
-            raise SourceChanged(
-                f"{path} has vanished since the dataset was opened",
-                hint="put the file back, or index and start again without it",
-                changed=(),
-                vanished=(path,),
-                appeared=(),
-            ) from error
         except (OSError, pa.ArrowException) as error:
             raise _corrupt(path, group, 0, error) from error
         if group >= metadata.num_row_groups:
-            raise SourceChanged(
-                f"{path} had a row group {group} when the dataset was opened and has {metadata.num_row_groups} row groups now",
-                hint="do not rewrite files in place while a job reads them; start again",
-                changed=(path,),
-                vanished=(),
-                appeared=(),
-            )
+            raise _corrupt(path, group, 0, f"the file has only {metadata.num_row_groups} row groups")
         return ParquetFragment(file, path, group, tuple(columns), piece_rows)
 
 

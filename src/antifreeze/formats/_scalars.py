@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
-from antifreeze.formats._leaves import plain
+from antifreeze.formats._leaves import ArrowArray, ArrowType, plain
 
 Array = NDArray[Any]
 
@@ -27,7 +27,7 @@ class NullFound(Exception):
     """A null stands where no fill value was given."""
 
 
-def unwrapped(array: pa.Array) -> pa.Array:
+def unwrapped(array: ArrowArray) -> ArrowArray:
     """Return the array with dictionaries decoded and extensions taken off."""
     while True:
         if isinstance(array, pa.DictionaryArray):
@@ -38,7 +38,7 @@ def unwrapped(array: pa.Array) -> pa.Array:
             return array
 
 
-def owned(array: pa.Array, dtype: np.dtype[Any], per_value: int = 1) -> Array:
+def owned(array: ArrowArray, dtype: np.dtype[Any], per_value: int = 1) -> Array:
     """Return the values of a fixed-width array; nulls come out as whatever stands in their place."""
     count = len(array) * per_value
     if not count:
@@ -48,7 +48,7 @@ def owned(array: pa.Array, dtype: np.dtype[Any], per_value: int = 1) -> Array:
     return values if values.flags.writeable else values.copy()
 
 
-def _bits(array: pa.Array) -> Array:
+def _bits(array: ArrowArray) -> Array:
     if not len(array):
         return np.empty(0, np.bool_)
     first = array.offset // 8
@@ -58,8 +58,12 @@ def _bits(array: pa.Array) -> Array:
     return np.unpackbits(packed, count=stop, bitorder="little")[start:].view(np.bool_)
 
 
-def _texts(array: pa.Array) -> Array:
-    texts: Array = array.to_numpy(zero_copy_only=False)
+def _texts(array: ArrowArray) -> Array:
+    try:
+        texts: Array = array.to_numpy(zero_copy_only=False)
+    except pa.ArrowException as error:
+        # Parquet readers do not check that a string is UTF-8, and Arrow's "Wrapping failed" says little.
+        raise ValueError("text that is not UTF-8") from error
     return texts
 
 
@@ -67,7 +71,7 @@ def _float(value: decimal.Decimal | None) -> float:
     return 0.0 if value is None else float(value)
 
 
-def _decimals(array: pa.Array) -> Array:
+def _decimals(array: ArrowArray) -> Array:
     """Return the nearest float64 of each decimal.
 
     Tried: Arrow's own cast. It rounds twice, so one value in fifteen of a decimal(20, 3) is off by one bit.
@@ -86,7 +90,7 @@ def _decimals(array: pa.Array) -> Array:
     return np.fromiter(map(_float, array.to_pylist()), np.float64, len(array))
 
 
-def _reader(arrow_type: pa.DataType, dtype: np.dtype[Any]) -> Callable[[pa.Array], Array]:
+def _reader(arrow_type: ArrowType, dtype: np.dtype[Any]) -> Callable[[ArrowArray], Array]:
     if pt.is_null(arrow_type):
         return lambda array: np.empty(len(array), dtype)
     if dtype.kind == "O":
@@ -103,12 +107,12 @@ def _reader(arrow_type: pa.DataType, dtype: np.dtype[Any]) -> Callable[[pa.Array
 class Scalars:
     """Reads arrays of one scalar type; ``fill`` (None: nulls are refused) stands in for nulls."""
 
-    def __init__(self, arrow_type: pa.DataType, dtype: np.dtype[Any], fill: object) -> None:
+    def __init__(self, arrow_type: ArrowType, dtype: np.dtype[Any], fill: object) -> None:
         self.fill = fill
         self.dtype = dtype
         self._read = _reader(plain(arrow_type), dtype)
 
-    def __call__(self, array: pa.Array) -> Array:
+    def __call__(self, array: ArrowArray) -> Array:
         """Return the values, nulls filled; raise NullFound if there are any and no fill value is known."""
         if isinstance(array, pa.DictionaryArray) and self.dtype.kind == "O":
             shared = self._shared(array)
@@ -123,7 +127,7 @@ class Scalars:
         values[array.is_null().to_numpy(zero_copy_only=False)] = self.fill
         return values
 
-    def _shared(self, array: pa.DictionaryArray) -> Array | None:
+    def _shared(self, array: ArrowArray) -> Array | None:
         """Return texts made once per dictionary entry, if that is less work; texts cannot be written to."""
         dictionary = array.dictionary
         if array.null_count or dictionary.null_count or len(dictionary) > len(array):

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from antifreeze.core import ColumnFacts
-from antifreeze.formats._leaves import dtype_of, levels
+from antifreeze.formats._leaves import ArrowArray, dtype_of, levels
 from antifreeze.formats._scalars import unwrapped
 
 
-def _shape_of(column: pa.Array, depth: int) -> tuple[int, ...] | None:
+def _shape_of(column: ArrowArray, depth: int) -> tuple[int, ...] | None:
     """Return the shape that all rows have, null lists left out; None if they differ or there are none."""
     shape: list[int] = []
     for _ in range(depth):

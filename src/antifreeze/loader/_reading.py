@@ -10,7 +10,7 @@ import numpy as np
 from antifreeze.core import Manifest
 from antifreeze.loader._recipe import PIECE_NBYTES, Recipe
 from antifreeze.plan import Limits, Listed, Longs, Order, Sequential, Shuffled, view_of_all, view_of_range, view_of_rows
-from antifreeze.workers import Block, Producer, ThreadedBlocks, blocks_inline
+from antifreeze.workers import Arena, Block, Producer, ThreadedBlocks, blocks_inline
 
 WINDOW_NBYTES = 64 << 20
 """Rows are shuffled within about this much decoded data at a time."""
@@ -69,7 +69,7 @@ def read_blocks(
     order: Order, recipe: Recipe, *, threads: int, ahead: int, memory_limit: int, stall_limit_s: float
 ) -> Iterator[Block]:
     """Start an epoch and yield its blocks in order. Without threads, they are made when they are asked for."""
-    producer = Producer(order, recipe.decoding, recipe.block)
+    producer = Producer(order, recipe.decoding, recipe.block, Arena(memory_limit // 2))
     if threads == 0:
         return blocks_inline(producer)
     # A quarter of the limit is left to what is open and being decoded.

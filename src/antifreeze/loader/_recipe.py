@@ -85,6 +85,7 @@ def make_recipe(source: Source, wanted: Wanted, piece_nbytes: int = PIECE_NBYTES
     stored = tuple(c for c in columns if c in source.schema.names) or source.schema.names[:1]
     decoding = Decoding(
         format=Parquet(),
+        files=manifest.files,
         paths=source.paths,
         fragment_file=manifest.fragment_file,
         fragment_group=manifest.fragment_group,
@@ -113,7 +114,8 @@ def _first_rows(files: Sequence[int], rows: Sequence[int]) -> Sequence[int]:
     before = np.cumsum(counts) - counts
     first_of_file = np.flatnonzero(np.diff(file, prepend=-1))
     begins = np.repeat(before[first_of_file], np.diff(np.append(first_of_file, len(file))))
-    return (before - begins).tolist()
+    first: list[int] = (before - begins).tolist()
+    return first
 
 
 def _converter(source: Source, columns: tuple[str, ...], decoding: Decoding, wanted: Wanted) -> Converter:
@@ -142,7 +144,8 @@ def _first_batches(decoding: Decoding, columns: list[str], source: Source, num_r
         piece_rows=num_rows or decoding.piece_rows,
         to_block=lambda batch, _, __: ArrowRows(pa.Table.from_batches([batch.select(columns)])),
     )
-    tables, note = [], Note("main thread")
+    tables: list[Any] = []
+    note = Note("main thread")
     for fragment, size in enumerate(source.manifest.fragment_rows):
         reader = StreamReader(decoding)
         blocks: Iterator[Any] = reader.read(fragment, range(min(size, num_rows or size)), note)

@@ -17,16 +17,16 @@ def seeded(seed: int, epoch: int, step: int) -> Iterator[None]:
     """Seed ``random``, ``numpy.random`` and, if it is there, torch for one step; put back what was there before."""
     value = step_seed(seed=seed, epoch=epoch, step=step)
     torch = sys.modules.get("torch")  # never imported on the user's behalf: it takes a second and 150 MB
-    python_state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002
+    python_state, numpy_state = random.getstate(), np.random.get_state()
     torch_state = torch.get_rng_state() if torch is not None else None
     random.seed(value)
-    np.random.seed(value % 2**32)  # noqa: NPY002
+    np.random.seed(value % 2**32)
     if torch is not None:
         torch.default_generator.manual_seed(value)
     try:
         yield
     finally:
         random.setstate(python_state)
-        np.random.set_state(numpy_state)  # noqa: NPY002
+        np.random.set_state(numpy_state)
         if torch is not None:
             torch.set_rng_state(torch_state)

@@ -1,6 +1,6 @@
 """Where bytes stand: files by name, and the manifest of a dataset."""
 
-from antifreeze.storage._difference import Difference, check_unchanged, compare, fingerprint
+from antifreeze.storage._difference import Difference, check_file, check_unchanged, compare, fingerprint
 from antifreeze.storage._listing import Listing, list_files
 from antifreeze.storage._manifest_file import MANIFEST_NAME, read_manifest, write_manifest
 
@@ -8,6 +8,7 @@ __all__ = [
     "Difference",
     "Listing",
     "MANIFEST_NAME",
+    "check_file",
     "check_unchanged",
     "compare",
     "fingerprint",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from antifreeze.core import Manifest, SourceChanged
+from antifreeze.core import File, Manifest, SourceChanged
 from antifreeze.storage._listing import Listing
 
 _SHOWN = 5
@@ -59,6 +60,28 @@ def check_unchanged(manifest: Manifest, listing: Listing, manifest_path: str) ->
         vanished=difference.vanished,
         appeared=difference.appeared,
     )
+
+
+def check_file(path: str, file: File) -> None:
+    """Raise ``SourceChanged`` unless a file is still the one that the dataset was opened with."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - called for every row group, and four times faster than Path
+    except FileNotFoundError as error:
+        raise SourceChanged(
+            f"{path} has vanished since the dataset was opened",
+            hint="put the file back, or start again without it",
+            changed=(),
+            vanished=(path,),
+            appeared=(),
+        ) from error
+    if (status.st_size, status.st_mtime_ns) != (file.size, file.mtime_ns):
+        raise SourceChanged(
+            f"{path} has changed since the dataset was opened: it had {file.size:,} bytes and has {status.st_size:,}",
+            hint="do not rewrite files while a job reads them; start again",
+            changed=(path,),
+            vanished=(),
+            appeared=(),
+        )
 
 
 def _named(kind: str, paths: tuple[str, ...]) -> str:

@@ -200,7 +200,9 @@ def _missing(place: str) -> SourceNotFound:
     while not os.path.isdir(folder or "/"):  # noqa: PTH112 - strings throughout
         folder, _, name = folder.rpartition("/")
     try:
-        near = difflib.get_close_matches(name, sorted(os.listdir(folder or "/")), n=1)  # noqa: PTH208
+        # Not all of a hundred thousand: the guess may not take longer than the search.
+        present = sorted(os.listdir(folder or "/"))[:1000]  # noqa: PTH208 - strings throughout
+        near = difflib.get_close_matches(name, present, n=1)
     except OSError:
         near = []
     hint = f"did you mean {folder}/{near[0]}?" if near else f"{folder or '/'} exists, but has no {name}"

@@ -1,5 +1,6 @@
 """Who makes tasks into blocks: the calling thread, or decoder threads beside it."""
 
+from antifreeze.workers._arena import Arena
 from antifreeze.workers._block import Arrays, ArrowRows, Block
 from antifreeze.workers._board import Note
 from antifreeze.workers._produce import Producer, blocks_inline
@@ -7,6 +8,7 @@ from antifreeze.workers._stream import Decoding, StreamReader
 from antifreeze.workers._threads import ThreadedBlocks
 
 __all__ = [
+    "Arena",
     "Arrays",
     "ArrowRows",
     "Block",

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 _SMALL = 1 << 20
-_KEPT = 4
 
 
 class Arena:
@@ -23,23 +22,32 @@ class Arena:
     any thread and at any instruction, also in the middle of ``array``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kept_nbytes: int) -> None:
+        self._kept_nbytes = kept_nbytes
         self._free: dict[int, deque[npt.NDArray[np.uint8]]] = {}
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         """Return an array of undefined content."""
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        if dtype == object or nbytes < _SMALL:
+        if dtype.hasobject or nbytes < _SMALL:
             return np.empty(shape, dtype)
         # Rounds differ by a few rows; memory of the next megabyte up fits them all.
         size = -(-nbytes // _SMALL) * _SMALL
-        free = self._free.setdefault(size, deque(maxlen=_KEPT))
+        free = self._free.setdefault(size, deque(maxlen=max(2, self._kept_nbytes // size)))
         try:
             owner = free.pop()
         except IndexError:
             owner = np.empty(size, np.uint8)
         # NumPy shortens chains of views to the array that stands on foreign memory. Going through a memoryview makes
         # ``lent`` that array: it lives exactly as long as any view of it.
-        lent: npt.NDArray[Any] = np.frombuffer(memoryview(owner), np.uint8)
+        lent: npt.NDArray[Any] = np.frombuffer(owner.data, np.uint8)
         weakref.finalize(lent, free.append, owner).atexit = False
         return lent[:nbytes].view(dtype).reshape(shape)
+
+    def copy(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return a copy of a large array; a small one as it is."""
+        if array.nbytes < _SMALL:
+            return array
+        copied = self.array(array.shape, array.dtype)
+        copied[...] = array
+        return copied

@@ -35,6 +35,10 @@ class Block(Protocol):
         """Return the rows of several blocks as one, copied."""
         ...
 
+    def settled(self, arena: Arena) -> Self:
+        """Return the rows in memory that is good to keep for a while."""
+        ...
+
     @classmethod
     def dealer(cls, places: Longs, arena: Arena) -> Dealer:
         """Return what puts the rows of a round where the plan wants them."""
@@ -81,6 +85,15 @@ class Arrays:
         joined = {name: np.concatenate([b.columns[name] for b in blocks]) for name in names}
         return Arrays(joined, sum(b.num_rows for b in blocks))
 
+    def settled(self, arena: Arena) -> Arrays:
+        """Copy large columns out of the decoder's memory.
+
+        A copy costs a tenth of the decode. Keeping the decoder's own memory costs up to half of it: it is given back to
+        the system as soon as it is free, and must be asked for again page by page.
+        """
+        columns = {name: arena.copy(c) if not c.dtype.hasobject else c for name, c in self.columns.items()}
+        return Arrays(columns, self.num_rows, self.nbytes)
+
     @classmethod
     def dealer(cls, places: Longs, arena: Arena) -> Dealer:
         return _ArrayDealer(places, arena)
@@ -89,13 +102,13 @@ class Arrays:
 def _taken(column: npt.NDArray[Any], rows: Longs) -> npt.NDArray[Any]:
     """Return some items, copied. An array of objects would share those that can be changed, such as ragged rows."""
     taken = column[rows]
-    if column.dtype == object and len(taken) and not isinstance(taken[0], (str, bytes)):
+    if column.dtype.hasobject and len(taken) and not isinstance(taken[0], (str, bytes)):
         return np.fromiter((copy.deepcopy(item) for item in taken), object, len(taken))
     return taken
 
 
 def _nbytes(column: npt.NDArray[Any]) -> int:
-    return int(column.nbytes) if column.dtype != object else len(column) * _OBJECT_NBYTES
+    return int(column.nbytes) if not column.dtype.hasobject else len(column) * _OBJECT_NBYTES
 
 
 class _ArrayDealer:
@@ -142,6 +155,9 @@ class ArrowRows:
     @classmethod
     def join(cls, blocks: Sequence[ArrowRows]) -> ArrowRows:
         return ArrowRows(pa.concat_tables([b.table for b in blocks]).combine_chunks())
+
+    def settled(self, arena: Arena) -> ArrowRows:  # noqa: ARG002
+        return self
 
     @classmethod
     def dealer(cls, places: Longs, arena: Arena) -> Dealer:  # noqa: ARG003

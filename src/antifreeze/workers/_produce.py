@@ -27,10 +27,10 @@ class Producer:
     Tasks of different streams may be produced at the same time; those of one stream only one after the other.
     """
 
-    def __init__(self, order: Order, decoding: Decoding, block: type[Block]) -> None:
+    def __init__(self, order: Order, decoding: Decoding, block: type[Block], arena: Arena) -> None:
         self.order = order
         self._decoding, self._block = decoding, block
-        self._arena = Arena()
+        self.arena = arena
         self._lock = threading.Lock()
         self._rounds: dict[int, _Round] = {}
         self._streams: dict[int, StreamReader] = {}
@@ -57,7 +57,7 @@ class Producer:
         with self._lock:
             round_ = self._rounds.get(task.round)
             if round_ is None:
-                dealer = self._block.dealer(self.order.places(task.round), self._arena)
+                dealer = self._block.dealer(self.order.places(task.round), self.arena)
                 round_ = self._rounds[task.round] = _Round(dealer, len(self.order.tasks(task.round)))
         first = task.first
         for block in blocks:

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from antifreeze.core import Format, Fragment
+from antifreeze.core import File, Format, Fragment
 from antifreeze.formats import Where
 from antifreeze.plan import Longs
+from antifreeze.storage import check_file
 from antifreeze.workers._block import Block
 from antifreeze.workers._board import Note
 
@@ -20,6 +21,7 @@ class Decoding:
     """How the fragments of a dataset are turned into blocks."""
 
     format: Format
+    files: Sequence[File]
     paths: Sequence[str]
     fragment_file: Sequence[int]
     fragment_group: Sequence[int]
@@ -68,8 +70,10 @@ class StreamReader:
     def _open(self, fragment: int, note: Note) -> None:
         self.close()
         d = self._decoding
-        path, group = d.paths[d.fragment_file[fragment]], d.fragment_group[fragment]
+        file, group = d.fragment_file[fragment], d.fragment_group[fragment]
+        path = d.paths[file]
         note.at("open", path, group)
+        check_file(path, d.files[file])
         self._opened = d.format.open(path, group, d.columns, d.piece_rows)
         self._pieces = self._opened.pieces()
         self._fragment = fragment

@@ -148,6 +148,8 @@ def _work(epoch: _Epoch, note: Note) -> None:
         try:
             nbytes = 0
             for block in epoch.producer.produce(task, note):
+                if not epoch.order.deals and task.round > epoch.front:  # it will wait until its turn comes
+                    block = block.settled(epoch.producer.arena)
                 epoch.put(task, block)
                 nbytes = max(nbytes, block.nbytes)
                 del block
