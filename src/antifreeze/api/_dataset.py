@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from antifreeze.api import _arguments as check
 from antifreeze.api._delivery import Delivery, Row, check_format, make_delivery
 from antifreeze.api._parquet_loader import ParquetLoader
-from antifreeze.api._user_code import UserCode, check_callable
+from antifreeze.api._user_code import UserCode
 from antifreeze.core import ConfigError
 from antifreeze.loader import (
     STALL_LIMIT_S,
@@ -24,11 +24,13 @@ from antifreeze.loader import (
     Wanted,
     chosen_columns,
     cut,
+    expected_leaves,
     make_order,
     make_recipe,
     open_source,
     parse_limit,
     read_blocks,
+    seeded,
 )
 from antifreeze.plan import Order, locate
 
@@ -43,7 +45,7 @@ class StreamingDataset:
         columns: the columns to read; all of them by default. Others are not decoded.
         shuffle: whether iteration, and a loader that does not say otherwise, shuffle the rows.
         seed: what the order depends on, together with the epoch.
-        drop_last: what a loader does with a last batch that is not full, if it does not say otherwise.
+        drop_last: whether a loader that does not say otherwise leaves out a last batch that is not full.
         transform: a function of one row (a dict), or of a whole batch if marked with ``antifreeze.batched``.
         format: ``"torch"``, ``"numpy"`` or ``"arrow"``; the last two do not need torch.
         fill_null: a value for nulls, or one for each column as a dict. Without it, a null is an error.
@@ -77,7 +79,7 @@ class StreamingDataset:
         max_cache_size: object = None,  # noqa: ARG002
         max_pre_download: object = None,  # noqa: ARG002
     ) -> None:
-        check_callable("transform", transform)
+        check.function("transform", transform)
         check_format(format)
         if item_loader is not None and not isinstance(item_loader, ParquetLoader):
             raise ConfigError(
@@ -87,15 +89,17 @@ class StreamingDataset:
             )
         if columns is None and item_loader is not None:
             columns = item_loader.columns
-        self.shuffle, self.drop_last, self.transform = bool(shuffle), drop_last, transform
-        self.seed = _as_int("seed", seed)
+        self.shuffle, self.transform = check.flag("shuffle", shuffle), transform
+        self.drop_last = False if drop_last is None else check.flag("drop_last", drop_last)
+        self.seed = check.integer("seed", seed)
         self.epoch = 0
         self._format, self._pad = format, pad
-        self._source: Source = open_source(input_dir, hive=hive, index_path=index_path)
+        self._source: Source = open_source(input_dir, hive=check.flag("hive", hive), index_path=index_path)
         self._columns = chosen_columns(self._source, columns)
         for name in ragged:
             chosen_columns(self._source, [name])
         self._wanted = Wanted(columns=self._columns, format=format, fill_null=fill_null, ragged=tuple(ragged))
+        make_delivery(format, expected_leaves(self._source, self._wanted), pad)  # raises now what is wrong with pad
         self._selection: Selection = None
 
     # -- what it is ------------------------------------------------------------------------------------------------
@@ -142,7 +146,7 @@ class StreamingDataset:
         """Return one row as a dict, or a list of rows for a slice."""
         if isinstance(index, slice):
             return self._get(np.arange(len(self))[index])
-        i = _as_int("index", index)
+        i = check.integer("index", index)
         if not -len(self) <= i < len(self):
             raise IndexError(f"row {i} of a dataset of {len(self)} rows")
         return self._get(np.array([i % len(self)]))[0]
@@ -172,7 +176,9 @@ class StreamingDataset:
         first = 0
         for step, (block, start, stop) in enumerate(cut(blocks, _ROWS_AT_A_TIME, drop_last=False)):
             batch = self._delivery.batch(block, start, stop)
-            yield from code.rows(self._delivery, batch, step, first, stop - start)
+            with seeded(self.seed, epoch, step):
+                rows = code.rows(self._delivery, batch, step, first, stop - start)
+            yield from rows
             first += stop - start
 
     # -- parts of it -----------------------------------------------------------------------------------------------
@@ -183,10 +189,9 @@ class StreamingDataset:
         part.__dict__.update(self.__getstate__())
         if isinstance(rows, slice):
             rows = range(*rows.indices(len(self)))
-        if isinstance(rows, range) and rows.step == 1 and not isinstance(self._selection, np.ndarray):
-            begin = self._selection.start if self._selection is not None else 0
-            _check_numbers(np.array([rows.start, rows.stop - 1]) if len(rows) else np.empty(0, np.int64), len(self))
-            part._selection = range(begin + rows.start, begin + max(rows.start, rows.stop))
+        if isinstance(rows, range) and rows.step == 1 and 0 <= rows.start <= rows.stop <= len(self):
+            whole = range(len(self)) if self._selection is None else self._selection
+            part._selection = whole[rows.start : rows.stop]
             return part
         numbers = np.asarray(rows)
         if numbers.dtype == bool and len(numbers) == len(self):
@@ -197,7 +202,7 @@ class StreamingDataset:
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch that the next iteration shuffles for."""
-        self.epoch = _as_int("epoch", epoch)
+        self.epoch = check.integer("epoch", epoch, 0)
 
     # -- what the loader needs -------------------------------------------------------------------------------------
 
@@ -214,15 +219,6 @@ class StreamingDataset:
         decoding = self._recipe.decoding
         path = decoding.paths[decoding.fragment_file[fragment]]
         return f"{path}, row {decoding.first_rows[fragment] + row} of the file"
-
-
-def _as_int(name: str, value: object) -> int:
-    try:
-        return operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        raise ConfigError(
-            f"{name}={value!r} is a {type(value).__name__}, not an integer", hint="pass an integer", argument=name
-        ) from None
 
 
 def _check_numbers(numbers: Any, size: int) -> Any:

@@ -89,6 +89,9 @@ def _torch() -> Any:
 def make_delivery(name: str, leaves: Sequence[Leaf], pad: object) -> Delivery:
     """Return what makes batches of the given format."""
     if name == "arrow":
+        if pad is not None:
+            hint = "take another format, or leave pad out"
+            raise ConfigError('format="arrow" delivers lists as they are', hint=hint, argument="pad")
         return _ArrowDelivery()
     if name == "numpy":
         return _ArrayDelivery(adapters.finisher(leaves, pad), adapters.row_of, adapters.collate, lambda batch: batch)

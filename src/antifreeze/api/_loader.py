@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from antifreeze.api import _arguments as check
 from antifreeze.api._dataset import StreamingDataset
 from antifreeze.api._delivery import Batch
-from antifreeze.api._user_code import check_callable
 from antifreeze.core import ConfigError
 from antifreeze.loader import STALL_LIMIT_S, cut, parse_limit, read_blocks
 
 _AHEAD = 2
-_START_METHODS = ("fork", "forkserver", "spawn")
 
 
 class StreamingDataLoader:
@@ -61,19 +59,21 @@ class StreamingDataLoader:
                 hint="wrap your files in antifreeze.StreamingDataset(path)",
                 argument="dataset",
             )
-        check_callable("collate_fn", collate_fn)
+        check.function("collate_fn", collate_fn)
         self.dataset = dataset
-        self.batch_size = _at_least("batch_size", batch_size, 1)
-        self.num_workers = _at_least("num_workers", num_workers, 0)
-        self.prefetch_factor = _AHEAD if prefetch_factor is None else _at_least("prefetch_factor", prefetch_factor, 1)
-        self.shuffle = dataset.shuffle if shuffle is None else bool(shuffle)
-        self.drop_last = bool(dataset.drop_last if drop_last is None else drop_last)
-        self.seed = dataset.seed if seed is None else _at_least("seed", seed, None)
-        self.collate_fn, self.pin_memory = collate_fn, bool(pin_memory)
-        self.persistent_workers = bool(persistent_workers)
-        self.timeout = _seconds(timeout)
+        self.batch_size = check.integer("batch_size", batch_size, 1)
+        self.num_workers = check.integer("num_workers", num_workers, 0)
+        self.prefetch_factor = (
+            _AHEAD if prefetch_factor is None else check.integer("prefetch_factor", prefetch_factor, 1)
+        )
+        self.shuffle = dataset.shuffle if shuffle is None else check.flag("shuffle", shuffle)
+        self.drop_last = dataset.drop_last if drop_last is None else check.flag("drop_last", drop_last)
+        self.seed = dataset.seed if seed is None else check.integer("seed", seed)
+        self.collate_fn, self.pin_memory = collate_fn, check.flag("pin_memory", pin_memory)
+        self.persistent_workers = check.flag("persistent_workers", persistent_workers)
+        self.timeout = check.seconds("timeout", timeout)
         self.epoch = 0
-        self.multiprocessing_context = _known_context(multiprocessing_context)
+        self.multiprocessing_context = check.start_method("multiprocessing_context", multiprocessing_context)
         self._memory_limit = None if memory_limit is None else parse_limit(memory_limit)
 
     def __len__(self) -> int:
@@ -83,7 +83,7 @@ class StreamingDataLoader:
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch that the next iteration is; each iteration moves on by one."""
-        self.epoch = _at_least("epoch", epoch, 0)
+        self.epoch = check.integer("epoch", epoch, 0)
 
     def __iter__(self) -> Iterator[Batch]:
         """Return an iterator over one epoch.
@@ -119,33 +119,3 @@ class StreamingDataLoader:
 
     def __repr__(self) -> str:
         return f"StreamingDataLoader({self.dataset!r}, batch_size={self.batch_size}, num_workers={self.num_workers})"
-
-
-def _at_least(name: str, value: object, least: int | None) -> int:
-    try:
-        number = operator.index(value) if not isinstance(value, bool) else None  # type: ignore[arg-type]
-    except TypeError:
-        number = None
-    if number is None or (least is not None and number < least):
-        bound = "" if least is None else f" of at least {least}"
-        raise ConfigError(f"{name}={value!r} is not an integer{bound}", hint=f"pass {name} as one", argument=name)
-    return number
-
-
-def _seconds(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
-        raise ConfigError(
-            f"timeout={value!r} is not a number of seconds", hint="pass 0 for the default", argument="timeout"
-        )
-    return float(value)
-
-
-def _known_context(value: object) -> object:
-    name = value if value is None or isinstance(value, str) else getattr(value, "_name", value)
-    if name is not None and name not in _START_METHODS:
-        raise ConfigError(
-            f"multiprocessing_context={value!r} is not a start method",
-            hint=f"it is one of {', '.join(_START_METHODS)}, or a context of multiprocessing; it can be left out",
-            argument="multiprocessing_context",
-        )
-    return value

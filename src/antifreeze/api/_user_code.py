@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from antifreeze.api._delivery import Batch, Delivery
-from antifreeze.core import ConfigError, UserCodeError
+from antifreeze.core import UserCodeError
 from antifreeze.loader import seeded
 
 Name = Callable[[int], str]
@@ -29,14 +29,6 @@ def batched(function: Callable[[Any], Any]) -> Batched:
     return Batched(function)
 
 
-def check_callable(name: str, value: object) -> None:
-    """Raise unless the value is a function or None."""
-    if value is not None and not callable(value):
-        raise ConfigError(
-            f"{name}={value!r} is a {type(value).__name__}, not a function", hint=f"pass {name}=None", argument=name
-        )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserCode:
     """What the user wants done with each row or batch, and the random numbers it sees."""
@@ -49,40 +41,39 @@ class UserCode:
 
     def apply(self, delivery: Delivery, batch: Batch, step: int, first: int, num_rows: int) -> Batch:
         """Return the batch as the user's functions make it; ``first`` is the position of its first row."""
-        by_row = self.transform is not None and not isinstance(self.transform, Batched)
         with seeded(self.seed, self.epoch, step):
-            if isinstance(self.transform, Batched):
-                batch = self._call(self.transform, batch, "transform", step, first)
-            if not by_row and self.collate_fn is None:
-                return batch
+            if isinstance(self.transform, Batched) and self.collate_fn is None:
+                return self._call(self.transform, batch, "transform", step, first, whole=True)
             rows = self.rows(delivery, batch, step, first, num_rows)
-            return self._call(self.collate_fn or delivery.collate, rows, "collate_fn", step, first)
+            return self._call(self.collate_fn or delivery.collate, rows, "collate_fn", step, first, whole=True)
 
     def rows(self, delivery: Delivery, batch: Batch, step: int, first: int, num_rows: int) -> list[Any]:
-        """Return the rows of a batch, each through the transform if it is one of rows."""
+        """Return the rows of a batch as the transform makes them. The random numbers that it sees are the caller's."""
+        if isinstance(self.transform, Batched):
+            batch = self._call(self.transform, batch, "transform", step, first, whole=True)
         rows: list[Any] = [delivery.row(batch, i) for i in range(num_rows)]
         if self.transform is None or isinstance(self.transform, Batched):
             return rows
-        return [self._call(self.transform, row, "transform", step, first + i) for i, row in enumerate(rows)]
+        return [
+            self._call(self.transform, row, "transform", step, first + i, whole=False) for i, row in enumerate(rows)
+        ]
 
-    def _call(self, function: Callable[[Any], Any], argument: Any, what: str, step: int, position: int) -> Any:
-        whole = isinstance(argument, (list, Sequence)) or isinstance(function, Batched)
-        where = f"batch {step}, whose first row is {self.name(position)}" if whole else self.name(position)
+    def _call(
+        self, function: Callable[[Any], Any], argument: Any, what: str, step: int, position: int, *, whole: bool
+    ) -> Any:
         try:
             result = function(argument)
         # Border: user code may raise anything, and StopIteration among it would end the epoch in silence.
         except Exception as error:
-            raise UserCodeError(
-                f"{what} raised {type(error).__name__}: {error}\n  at {where}",
-                hint="the error above this one is the function's own, with its traceback",
-                step=step,
-                position=position,
-            ) from error
+            problem = f"{what} raised {type(error).__name__}: {error}"
+            hint = "the error above this one is the function's own, with its traceback"
+            raise self._error(problem, hint, step, position, whole) from error
         if result is None:
-            raise UserCodeError(
-                f"{what} returned None\n  at {where}",
-                hint=f"{what} must return something for every input; rows cannot be left out by returning None",
-                step=step,
-                position=position,
-            )
+            hint = f"{what} must return something for every input; rows cannot be left out by returning None"
+            raise self._error(f"{what} returned None", hint, step, position, whole)
         return result
+
+    def _error(self, problem: str, hint: str, step: int, position: int, whole: bool) -> UserCodeError:
+        row = self.name(position)
+        where = f"batch {step}, whose first row is {row}" if whole else row
+        return UserCodeError(f"{problem}\n  at {where}", hint=hint, step=step, position=position)

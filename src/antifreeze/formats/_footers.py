@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from antifreeze.core import CorruptFile, InputError, SourceNotFound
+from antifreeze.formats._chunks import ChunkSizes, chunk_pattern, find_chunks
 
 # Nearly all footers fit, and a disk reads this much as fast as one byte.
 _TAIL_BYTES = 64 * 1024
@@ -23,6 +25,9 @@ _COPY_HINT = "copy or write the file again, or leave it out"
 _OBJECT_BYTES = 50
 _POINTERS_BYTES = 16
 _DECIMAL_BYTES = 8
+
+# Rows or bytes that no file has; sums of many such numbers still fit into 64 bits.
+_MOST = 2**48
 
 # Untyped, for the stubs of Arrow narrow types by these questions further than the answers go.
 _TYPES: Any = pa.types
@@ -47,10 +52,19 @@ class Footer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Column:
-    """Where a top-level column stands among the leaves of a file."""
+class _Facts:
+    """One column of one file, as in ``Footer``."""
 
-    first_leaf: int
+    nbytes: int
+    values: int
+    length: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Column:
+    """How a top-level column is found and measured."""
+
+    pattern: re.Pattern[bytes]
     widths: tuple[int | None, ...]
     """Decoded bytes per value of each leaf; None for strings and binary."""
     is_flat: bool
@@ -59,7 +73,7 @@ class _Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Layout:
-    """A schema and where its columns stand; files with equal schemas share one."""
+    """A schema and how its columns are measured; files with equal schemas share one."""
 
     schema: pa.Schema
     columns: tuple[_Column, ...]
@@ -76,7 +90,7 @@ def read_footer(path: str, known: list[Layout] | None = None) -> Footer:
     try:
         file = pq.ParquetFile(pa.BufferReader(tail))
         layout = _layout_of(file.schema_arrow, [] if known is None else known)
-        return _facts(file.metadata, layout)
+        return _facts(file.metadata, layout, tail[-_footer_bytes(tail) : -_END_BYTES])
     except _PARSE_ERRORS as error:
         text = str(error).strip().splitlines()
         reason = text[0] if text else type(error).__name__
@@ -150,12 +164,12 @@ def _layout_of(schema: pa.Schema, known: list[Layout]) -> Layout:
         if layout.schema.equals(schema):
             return layout
     columns: list[_Column] = []
-    leaf = 0
     for field in schema:
+        flat = _is_flat(field.type)
         widths = tuple(_leaf_widths(field.type))
-        columns.append(_Column(first_leaf=leaf, widths=widths, is_flat=_is_flat(field.type)))
-        leaf += len(widths)
-    layout = Layout(schema=schema.remove_metadata(), columns=tuple(columns), num_leaves=leaf)
+        columns.append(_Column(pattern=chunk_pattern(field.name, flat), widths=widths, is_flat=flat))
+    num_leaves = sum(len(column.widths) for column in columns)
+    layout = Layout(schema=schema.remove_metadata(), columns=tuple(columns), num_leaves=num_leaves)
     # A handful at most: files that all differ must not be compared with each other.
     if len(known) < 8:
         known.append(layout)
@@ -189,54 +203,60 @@ def _leaf_widths(kind: Any) -> list[int | None]:
     return [None]
 
 
-def _facts(metadata: Any, layout: Layout) -> Footer:
+def _facts(metadata: Any, layout: Layout, footer: bytes) -> Footer:
     if metadata.num_columns != layout.num_leaves:
         raise ValueError(f"{metadata.num_columns} leaf columns are stored, {layout.num_leaves} are described")
     groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
     group_rows = tuple(group.num_rows for group in groups)
-    if group_rows and min(group_rows) < 0:
-        raise ValueError("a row group has a negative number of rows")
-    filled = [(group, rows) for group, rows in zip(groups, group_rows, strict=True) if rows]
+    sizes = tuple(group.total_byte_size for group in groups)
+    if any(not 0 <= number <= _MOST for number in group_rows + sizes):
+        raise ValueError("a row group claims an impossible number of rows or bytes")
     total = sum(group_rows)
-    nbytes: list[int] = []
-    values: list[int] = []
-    lengths: list[int | None] = []
+    facts: list[_Facts] = []
     for column in layout.columns:
         width = column.widths[0]
-        if column.is_flat and width is not None:
+        if not total:
+            facts.append(_Facts(nbytes=0, values=0, length=None))
+        elif column.is_flat and width is not None:
             # Known without a look at each chunk, which makes wide tables cheap.
-            column_nbytes, count, length = total * width, total, 1 if total else None
+            facts.append(_Facts(nbytes=total * width, values=total, length=1))
         else:
-            column_nbytes, count, length = _column_facts(filled, column)
-        nbytes.append(column_nbytes)
-        values.append(count)
-        lengths.append(length)
+            chunks = find_chunks(footer, column.pattern, len(groups) * len(column.widths))
+            facts.append(_measured(column, group_rows, chunks) or _unknown(total, sum(sizes)))
     return Footer(
         group_rows=group_rows,
         schema=layout.schema,
-        nbytes=tuple(nbytes),
-        values=tuple(values),
-        lengths=tuple(lengths),
+        nbytes=tuple(fact.nbytes for fact in facts),
+        values=tuple(fact.values for fact in facts),
+        lengths=tuple(fact.length for fact in facts),
     )
 
 
-def _column_facts(filled: list[tuple[Any, int]], column: _Column) -> tuple[int, int, int | None]:
-    """Return estimated bytes, leaf values, and values per row of a column over the groups that have rows."""
+def _measured(column: _Column, group_rows: tuple[int, ...], chunks: list[ChunkSizes] | None) -> _Facts | None:
+    """Add up the chunks of a column; None if they are not known or cannot be true."""
+    if chunks is None:
+        return None
     nbytes = total = 0
     lengths: set[int | None] = set()
-    for group, rows in filled:
+    leaves = len(column.widths)
+    for group, rows in enumerate(group_rows):
         in_group = 0
-        for leaf, width in enumerate(column.widths, column.first_leaf):
-            chunk = group.column(leaf)
+        for chunk, width in zip(chunks[group * leaves : (group + 1) * leaves], column.widths, strict=True):
             count = chunk.num_values
-            if count < 0:
-                raise ValueError("a column has a negative number of values")
+            if max(count, chunk.uncompressed) > _MOST or count < rows or (column.is_flat and count != rows):
+                return None
             in_group += count
             if width is None:
-                characters = max(chunk.total_uncompressed_size, count * _POINTERS_BYTES)
-                nbytes += characters + count * _OBJECT_BYTES
+                nbytes += max(chunk.uncompressed, count * _POINTERS_BYTES) + count * _OBJECT_BYTES
             else:
                 nbytes += count * width
         total += in_group
-        lengths.add(None if in_group % rows else in_group // rows)
-    return nbytes, total, lengths.pop() if len(lengths) == 1 else None
+        if rows:
+            lengths.add(None if in_group % rows else in_group // rows)
+    return _Facts(nbytes=nbytes, values=total, length=lengths.pop() if len(lengths) == 1 else None)
+
+
+def _unknown(rows: int, nbytes: int) -> _Facts:
+    """Return a cautious guess: the column is all that the file holds, one byte per value."""
+    objects = rows * (_OBJECT_BYTES + _POINTERS_BYTES)
+    return _Facts(nbytes=nbytes + objects, values=max(rows, nbytes), length=None)

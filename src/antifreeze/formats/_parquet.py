@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 from antifreeze.core import CorruptFile
 
 # Tried: memory-mapping saves the copy out of the page cache (about 7 % of the decode), but a file that is truncated
-# while it is mapped kills the process with SIGBUS, which no error message survives. Tried: reading a column chunk whole,
-# as pyarrow does by default: it costs page faults and holds the compressed chunk of every open fragment in memory.
+# while it is mapped kills the process with SIGBUS, and no error message survives that.
+# Tried: reading a column chunk whole, as pyarrow does by default. It costs page faults, and every open fragment then
+# holds its compressed data in memory.
 _BUFFER = 256 * 1024
 
 

@@ -4,7 +4,7 @@ from antifreeze.loader._cut import Cut, cut
 from antifreeze.loader._hive import Partition
 from antifreeze.loader._memory import machine_memory, parse_limit
 from antifreeze.loader._reading import STALL_LIMIT_S, Selection, Shuffle, make_order, read_blocks
-from antifreeze.loader._recipe import Recipe, Wanted, chosen_columns, make_recipe
+from antifreeze.loader._recipe import Recipe, Wanted, chosen_columns, expected_leaves, make_recipe
 from antifreeze.loader._rows import RowCache
 from antifreeze.loader._seeding import seeded
 from antifreeze.loader._source import InputDir, Source, manifest_place, open_source
@@ -22,6 +22,7 @@ __all__ = [
     "Wanted",
     "chosen_columns",
     "cut",
+    "expected_leaves",
     "machine_memory",
     "make_order",
     "make_recipe",

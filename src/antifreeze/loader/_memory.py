@@ -13,7 +13,7 @@ SHARE = 8
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", re.IGNORECASE)
-_LEAST = 1 << 20
+_LEAST = 10**6
 
 
 def parse_limit(limit: int | str | None) -> int:

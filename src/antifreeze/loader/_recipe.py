@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -66,6 +66,22 @@ def chosen_columns(source: Source, columns: Sequence[str] | None) -> tuple[str, 
     return tuple(columns)
 
 
+def expected_leaves(source: Source, wanted: Wanted) -> tuple[Leaf, ...]:
+    """Return what the columns become, as far as that can be told before a row is read; raises what is wrong by then."""
+    if wanted.format != "arrow":
+        return Converter(_schema(source, wanted), fill_null=wanted.fill_null).leaves
+    if wanted.fill_null is not None:
+        hint = "fill nulls with pyarrow.compute.fill_null, or take another format"
+        raise ConfigError('format="arrow" delivers nulls as they are', hint=hint, argument="fill_null")
+    return ()
+
+
+def _schema(source: Source, wanted: Wanted) -> Any:
+    """Return the Arrow schema of the chosen columns, those of folders among them."""
+    fields = {f.name: f for f in source.schema} | {p.name: pa.field(p.name, p.type) for p in source.partitions}
+    return pa.schema([fields[c] for c in chosen_columns(source, wanted.columns)])
+
+
 def _with_partitions(source: Source, columns: tuple[str, ...], batch: Any, file: int) -> Any:
     """Return the batch with the columns that stand in the names of folders, everything in the order asked for."""
     for partition in source.partitions:
@@ -98,7 +114,7 @@ def make_recipe(source: Source, wanted: Wanted, piece_nbytes: int = PIECE_NBYTES
     )
     if wanted.format == "arrow":
         return Recipe(decoding=decoding, block=ArrowRows, leaves=(), row_nbytes=row_nbytes)
-    converter = _converter(source, columns, decoding, wanted)
+    converter = _converter(source, decoding, wanted)
 
     def to_arrays(batch: Any, file: int, where: Where) -> Arrays:
         if source.partitions:
@@ -118,13 +134,11 @@ def _first_rows(files: Sequence[int], rows: Sequence[int]) -> Sequence[int]:
     return first
 
 
-def _converter(source: Source, columns: tuple[str, ...], decoding: Decoding, wanted: Wanted) -> Converter:
+def _converter(source: Source, decoding: Decoding, wanted: Wanted) -> Converter:
     facts = {f.name: f for f in source.manifest.columns}
-    types: Mapping[str, Any] = {f.name: f for f in source.schema} | {
-        p.name: pa.field(p.name, p.type) for p in source.partitions
-    }
-    schema = pa.schema([types[c] for c in columns])
-    lists = [c for c in columns if c in facts and pa.types.is_nested(types[c].type) and c not in wanted.ragged]
+    schema = _schema(source, wanted)
+    nested = [f for f in schema if f.name in facts and pa.types.is_nested(f.type) and f.name not in wanted.ragged]
+    lists = [f.name for f in nested]
     shapes: dict[str, tuple[int, ...]] = {}
     if lists:
         # Footers tell how many values a column has, not how they are spread over rows: three rows of 1, 2 and 3 values
@@ -132,7 +146,7 @@ def _converter(source: Source, columns: tuple[str, ...], decoding: Decoding, wan
         # every row group and in the first rows is no accident, and each piece is checked all the same.
         small = sum(facts[c].values for c in lists) <= _SURE_VALUES
         sample = _first_batches(decoding, lists, source, None if small else _SAMPLE_ROWS)
-        shapes = infer_shapes(pa.schema([types[c] for c in lists]), {c: facts[c] for c in lists}, sample)
+        shapes = infer_shapes(pa.schema(nested), facts, sample)
     return Converter(schema, shapes=shapes, fill_null=wanted.fill_null)
 
 

@@ -1,0 +1,179 @@
+"""Small datasets whose every value follows from the number of its row, and a check that no test leaves anything behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+LENGTH = 16
+_PATIENCE_S = 10.0
+_passed = pytest.StashKey[bool]()
+
+
+def table_of(numbers: Iterable[int]) -> Any:
+    """Return the rows with these numbers. Whoever sees a row's ``n`` knows all its other values."""
+    n = np.fromiter(numbers, np.int64)
+    ids = (n[:, None] * LENGTH + np.arange(LENGTH)).astype(np.int32)
+    return pa.table(
+        {
+            "ids": pa.array(list(ids), pa.list_(pa.int32())),
+            "label": n % 7,
+            "score": (n * 0.5).astype(np.float32),
+            "tag": [f"tag_{i}" for i in n],
+            "n": n,
+        }
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Data:
+    """A directory of Parquet files; the rows of the files in natural order are numbered from 0."""
+
+    path: Path
+    files: tuple[Path, ...]
+    num_rows: int
+
+    @staticmethod
+    def check(batch: dict[str, Any]) -> list[int]:
+        """Assert that each row of a batch holds what its number says, and return the numbers."""
+        n = np.asarray(batch["n"])
+        if "ids" in batch:
+            assert np.array_equal(np.asarray(batch["ids"]), n[:, None] * LENGTH + np.arange(LENGTH))
+            assert np.asarray(batch["ids"]).dtype == np.int32
+        if "label" in batch:
+            assert np.array_equal(np.asarray(batch["label"]), n % 7)
+        if "score" in batch:
+            assert np.array_equal(np.asarray(batch["score"]), (n * 0.5).astype(np.float32))
+        if "tag" in batch:
+            assert batch["tag"] == [f"tag_{i}" for i in n]
+        return n.tolist()
+
+    def check_all(self, batches: Iterable[dict[str, Any]]) -> list[int]:
+        """Assert that the batches hold each row exactly once, and return the numbers in their order."""
+        numbers = [i for batch in batches for i in self.check(batch)]
+        assert sorted(numbers) == list(range(self.num_rows))
+        return numbers
+
+
+def write(path: Path, sizes: Iterable[int], group_rows: int = 23, names: Iterable[str] = (), **options: Any) -> Data:
+    """Write one file for each size. Without names they are 1, 2, 10, 11, ..., which no plain sort puts in order."""
+    path.mkdir(parents=True, exist_ok=True)
+    sizes, chosen = list(sizes), list(names)
+    chosen = chosen or [f"part-{i + 1 if i < 2 else i + 8}.parquet" for i in range(len(sizes))]
+    files, first = [], 0
+    for name, size in zip(chosen, sizes, strict=True):
+        files.append(path / name)
+        files[-1].parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table_of(range(first, first + size)), files[-1], row_group_size=group_rows, **options)
+        first += size
+    return Data(path=path, files=tuple(files), num_rows=first)
+
+
+@pytest.fixture
+def write_data(tmp_path: Path) -> Callable[..., Data]:
+    """Write a dataset of given file sizes below the test's own folder."""
+
+    def make(*sizes: int, name: str = "data", **options: Any) -> Data:
+        return write(tmp_path / name, sizes or (90, 103, 116), **options)
+
+    return make
+
+
+@pytest.fixture
+def data(write_data: Callable[..., Data]) -> Data:
+    """Three files with fourteen row groups and 309 rows, for this test alone."""
+    return write_data()
+
+
+@pytest.fixture(scope="session")
+def shared_data(tmp_path_factory: pytest.TempPathFactory) -> Data:
+    """Write what ``data`` has, once for all tests that only read."""
+    return write(tmp_path_factory.mktemp("shared") / "data", (90, 103, 116))
+
+
+# -- nothing is left behind ----------------------------------------------------------------------------------------
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Note whether a test passed: the traceback of one that failed keeps its variables alive."""
+    report = yield
+    if call.when == "call":
+        item.stash[_passed] = report.passed
+    return report
+
+
+def _threads() -> list[str]:
+    return [t.name for t in threading.enumerate() if t.name.startswith("antifreeze") and t.is_alive()]
+
+
+def _children() -> list[str]:
+    """Return the processes whose parent is this one, those that nobody waited for included."""
+    found = []
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            found += (task / "children").read_text().split()
+        except OSError:  # the thread has just ended
+            continue
+    return [f"process {pid}" for pid in found]
+
+
+def _open_files() -> list[str]:
+    found = []
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            target = os.readlink(entry)
+        except OSError:  # the one that the listing itself held
+            continue
+        if ".parquet" in target:
+            found.append(target)
+    return found
+
+
+def _shared_memory() -> list[str]:
+    """Return named shared memory that can be ours: other programs on the machine have theirs in the same folder."""
+    ours = ("antifreeze", "psm_", f"torch_{os.getpid()}_")
+    folder = Path("/dev/shm")  # noqa: S108
+    return [entry.name for entry in folder.iterdir() if entry.name.startswith(ours)] if folder.exists() else []
+
+
+def _left_behind() -> dict[str, list[str]]:
+    return {
+        "threads": _threads(),
+        "child processes": _children(),
+        "open files": _open_files(),
+        "shared memory": _shared_memory(),
+    }
+
+
+def _more(before: dict[str, list[str]]) -> dict[str, list[str]]:
+    return {kind: sorted(set(now) - set(before[kind])) for kind, now in _left_behind().items()}
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that leaves a thread, a process, an open data file or shared memory behind."""
+    before = _left_behind()
+    yield
+    if not request.node.stash.get(_passed, False) or not any(_more(before).values()):
+        return
+    gc.collect()
+    end_s = time.monotonic() + _PATIENCE_S
+    while any(_more(before).values()) and time.monotonic() < end_s:
+        for thread in threading.enumerate():
+            if thread.name.startswith("antifreeze"):
+                thread.join(0.1)
+        time.sleep(0.01)
+    left = {kind: names for kind, names in _more(before).items() if names}
+    assert not left, f"the test left behind: {left}"

@@ -1,0 +1,136 @@
+"""The documentation is true: its code runs, its links lead somewhere, and its error messages are those of the source.
+
+All ``python`` blocks of a page run in order, in one namespace, in a folder with a small dataset at ``data/train``. A block
+is left out only by a comment in the line above it: ``<!-- not run: reason -->``.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from antifreeze import core
+
+HOUSE = Path(__file__).parent.parent
+PAGES = sorted(
+    [HOUSE / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + list((HOUSE / "docs").rglob("*.md"))
+)
+TROUBLESHOOTING = HOUSE / "docs/troubleshooting.md"
+
+_BLOCK = re.compile(r"^(?P<above>.*)\n```python\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+_NOT_RUN = re.compile(r"<!-- not run: \S.* -->")
+_LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (?P<text>.*)$", re.MULTILINE)
+_FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+_KEY = re.compile(r"^\| `(?P<key>[^`]+)` \|", re.MULTILINE)
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(HOUSE).as_posix()
+
+
+def code_of(page: Path) -> str:
+    """Return the blocks of a page as one script in which line numbers are those of the page."""
+    text = page.read_text()
+    lines = [""] * (text.count("\n") + 1)
+    for block in _BLOCK.finditer("\n" + text):
+        if _NOT_RUN.fullmatch(block["above"].strip()):
+            continue
+        first = text.count("\n", 0, block.start("code") - 1)
+        for offset, line in enumerate(block["code"].splitlines()):
+            lines[first + offset] = line
+    return "\n".join(lines)
+
+
+def make_dataset(folder: Path) -> None:
+    """Write what the pages read: fixed and ragged lists, numbers, texts, and a null now and then."""
+    rng = np.random.default_rng(0)
+    folder.mkdir(parents=True)
+    rows = 600
+    for i in range(3):
+        table = pa.table(
+            {
+                "ids": list(rng.integers(0, 1000, size=(rows, 16), dtype=np.int32)),
+                "labels": rng.integers(0, 2, size=rows),
+                "score": rng.random(rows, dtype=np.float32),
+                "tokens": [rng.integers(0, 50, size=1 + j % 5, dtype=np.int32) for j in range(rows)],
+                "title": [f"title {j}" for j in range(rows)],
+            }
+        )
+        pq.write_table(table, folder / f"part-{i}.parquet", row_group_size=200)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if code_of(page).strip()], ids=name_of)
+def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+    """A reader at 3 a.m. copies the block. In a process of its own, so that a page cannot lean on another."""
+    make_dataset(tmp_path / "data/train")
+    script = tmp_path / "page.py"
+    script.write_text(code_of(page))
+    command = [sys.executable, "-W", "error", script.name]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+
+    assert done.returncode == 0, f"{name_of(page)} (line numbers are those of the page)\n{done.stderr}"
+
+
+def anchors_of(page: Path) -> set[str]:
+    """Return what a link can point to in a page, by the rules of the place where it will be read."""
+    headings = _HEADING.finditer(_FENCE.sub("", page.read_text()))
+    return {re.sub(r"[^\w\- ]", "", heading["text"].lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    """A dead link is found here and not by the reader. Links to the web are not followed."""
+    dead = []
+    for link in _LINK.finditer(_FENCE.sub("", page.read_text())):
+        target, _, anchor = link["target"].partition("#")
+        if "://" in target:
+            continue
+        place = (page.parent / target).resolve() if target else page
+        if not place.exists() or (anchor and anchor not in anchors_of(place)):
+            dead.append(link["target"])
+
+    assert dead == []
+
+
+def templates_of(tree: ast.AST) -> Iterator[str]:
+    """Yield the texts of a module, docstrings left out, with a null character where a value is put in."""
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(part.value if isinstance(part, ast.Constant) else "\0" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+            yield node.value
+
+
+def pattern_of(key: str) -> re.Pattern[str]:
+    """Return what finds a key of the page in the source: the fixed parts, in order, with anything between them."""
+    return re.compile(".*".join(re.escape(part.strip()) for part in key.split("…") if part.strip()), re.DOTALL)
+
+
+def test_every_message_of_the_page_is_one_of_the_source() -> None:
+    """Someone who searches for the text that they see must find it, also after it was reworded."""
+    modules = (HOUSE / "src").rglob("*.py")
+    templates = [text for module in modules for text in templates_of(ast.parse(module.read_text()))]
+    keys = [match["key"] for match in _KEY.finditer(TROUBLESHOOTING.read_text())]
+    unknown = [key for key in keys if not any(pattern_of(key).search(text) for text in templates)]
+
+    assert len(keys) > 50
+    assert unknown == []
+
+
+def test_every_error_has_a_section() -> None:
+    """An error without a section leaves its reader alone."""
+    names = {name for name in core.__all__ if isinstance(getattr(core, name), type)}
+    errors = {name for name in names if issubclass(getattr(core, name), core.AntifreezeError)}
+
+    assert {f"### `{name}`" for name in errors} <= set(TROUBLESHOOTING.read_text().splitlines())
