@@ -12,7 +12,7 @@ from antifreeze.loader._recipe import PIECE_NBYTES, Recipe
 from antifreeze.plan import Limits, Listed, Longs, Order, Sequential, Shuffled, view_of_all, view_of_range, view_of_rows
 from antifreeze.workers import Arena, Block, Producer, ThreadedBlocks, blocks_inline
 
-WINDOW_NBYTES = 64 << 20
+WINDOW_NBYTES = 32 << 20
 """Rows are shuffled within about this much decoded data at a time."""
 _WINDOW_ROWS = 1 << 20
 _STREAMS = 16
@@ -69,12 +69,12 @@ def read_blocks(
     order: Order, recipe: Recipe, *, threads: int, ahead: int, memory_limit: int, stall_limit_s: float
 ) -> Iterator[Block]:
     """Start an epoch and yield its blocks in order. Without threads, they are made when they are asked for."""
-    producer = Producer(order, recipe.decoding, recipe.block, Arena(memory_limit // 2))
+    producer = Producer(order, recipe.decoding, recipe.block, Arena(memory_limit // 4))
     if threads == 0:
         return blocks_inline(producer)
-    # A quarter of the limit is left to what is open and being decoded.
+    # The rest of the limit is left to what is open and being decoded, and to what the allocators keep.
     rounds = threads * ahead if not order.deals else ahead
-    limits = Limits(nbytes=memory_limit * 3 // 4, rounds_ahead=rounds)
+    limits = Limits(nbytes=memory_limit * 5 // 8, rounds_ahead=rounds)
     return ThreadedBlocks(
         producer, threads=threads, limits=limits, row_nbytes=recipe.row_nbytes, stall_limit_s=stall_limit_s
     )

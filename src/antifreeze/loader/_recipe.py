@@ -14,7 +14,7 @@ from antifreeze.formats import Converter, Leaf, Parquet, Where, infer_shapes
 from antifreeze.loader._source import Source
 from antifreeze.workers import Arrays, ArrowRows, Block, Decoding, Note, StreamReader
 
-PIECE_NBYTES = 2 << 20
+PIECE_NBYTES = 1 << 20
 """Rows are decoded in pieces of about this size: larger ones leave the cache and take up to three times the CPU."""
 _PIECE_ROWS = 1 << 16
 _SAMPLE_ROWS = 64
