@@ -1,4 +1,4 @@
-"""Small datasets whose every value follows from the number of its row, and a check that no test leaves anything behind."""
+"""Small datasets whose every value follows from its row's number, and a check that no test leaves anything behind."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _open_files() -> list[str]:
     found = []
     for entry in Path("/proc/self/fd").iterdir():
         try:
-            target = os.readlink(entry)
+            target = str(entry.readlink())
         except OSError:  # the one that the listing itself held
             continue
         if ".parquet" in target:
@@ -159,6 +159,17 @@ def _left_behind() -> dict[str, list[str]]:
 
 def _more(before: dict[str, list[str]]) -> dict[str, list[str]]:
     return {kind: sorted(set(now) - set(before[kind])) for kind, now in _left_behind().items()}
+
+
+@pytest.fixture
+def our_threads() -> Callable[[], list[str]]:
+    """Return the names of our threads that this test has started: one that failed before may have left some."""
+    before = set(threading.enumerate())
+
+    def names() -> list[str]:
+        return [t.name for t in threading.enumerate() if t.name.startswith("antifreeze") and t not in before]
+
+    return names
 
 
 @pytest.fixture(autouse=True)

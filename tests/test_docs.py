@@ -1,7 +1,7 @@
 """The documentation is true: its code runs, its links lead somewhere, and its error messages are those of the source.
 
-All ``python`` blocks of a page run in order, in one namespace, in a folder with a small dataset at ``data/train``. A block
-is left out only by a comment in the line above it: ``<!-- not run: reason -->``.
+All ``python`` blocks of a page run in order, in one namespace, in a folder with a small dataset at ``data/train``. A
+block is left out only by a comment in the line above it: ``<!-- not run: reason -->``.
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from antifreeze import core
+from antifreeze.loader import _memory, _reading, _recipe
 
 HOUSE = Path(__file__).parent.parent
 PAGES = sorted(
     [HOUSE / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + list((HOUSE / "docs").rglob("*.md"))
 )
+# Its blocks are arguments rather than scripts; an import above each would be noise.
+PRELUDES = {"docs/columns.md": "from antifreeze import StreamingDataLoader, StreamingDataset"}
 TROUBLESHOOTING = HOUSE / "docs/troubleshooting.md"
 
-_BLOCK = re.compile(r"^(?P<above>.*)\n```python\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^(?P<above>[^\n]*)\n```python\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 _NOT_RUN = re.compile(r"<!-- not run: \S.* -->")
 _LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (?P<text>.*)$", re.MULTILINE)
@@ -74,11 +77,35 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     """A reader at 3 a.m. copies the block. In a process of its own, so that a page cannot lean on another."""
     make_dataset(tmp_path / "data/train")
     script = tmp_path / "page.py"
-    script.write_text(code_of(page))
+    script.write_text(PRELUDES.get(name_of(page), "") + code_of(page))
     command = [sys.executable, "-W", "error", script.name]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
 
     assert done.returncode == 0, f"{name_of(page)} (line numbers are those of the page)\n{done.stderr}"
+
+
+NUMBERS = {
+    r"window of about (\d+) MB": _reading.WINDOW_NBYTES >> 20,
+    r"below about (\d+) MB": _reading.WINDOW_NBYTES * 8 >> 20,
+    r"[Pp]ieces of about (\d+) MB": _recipe.PIECE_NBYTES >> 20,
+    r"up to (\d+) \*?streams": _reading._STREAMS,
+    r"\((\d+)\s+s?\s?by default\)": int(_reading.STALL_LIMIT_S),
+}
+"""Phrases that the pages use for what the source may change."""
+
+
+@pytest.mark.parametrize(("phrase", "number"), NUMBERS.items(), ids=NUMBERS)
+def test_a_number_is_that_of_the_source(phrase: str, number: int) -> None:
+    """Whoever tunes a constant finds here which sentences speak of it."""
+    said = [(name_of(page), int(found[1])) for page in PAGES for found in re.finditer(phrase, page.read_text())]
+
+    assert said
+    assert [place for place in said if place[1] != number] == []
+
+
+def test_the_default_limit_is_an_eighth() -> None:
+    """The pages say so in words."""
+    assert _memory.SHARE == 8
 
 
 def anchors_of(page: Path) -> set[str]:

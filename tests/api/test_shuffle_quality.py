@@ -102,7 +102,7 @@ def test_the_yardstick_is_right(forty_groups: Path) -> None:
 
 @pytest.mark.parametrize("source", ["forty_groups", "one_group"])
 def test_data_that_fits_the_window_is_shuffled_in_full(source: str, request: pytest.FixtureRequest) -> None:
-    """With the sizes that are shipped, 64 MB of rows are one window: as good as a permutation, one row group or many."""
+    """With the sizes that are shipped, 64 MB of rows are one window: as good as a permutation, whatever the files."""
     found = quality(order_of(request.getfixturevalue(source)))
 
     assert found.travel >= 0.97 * FULL.travel, (found, FULL)
@@ -144,9 +144,7 @@ def test_one_row_group_of_ten_windows_is_shuffled_within_windows(
 
 
 @pytest.mark.parametrize("share", [1.0, 0.1])
-def test_two_epochs_have_nothing_in_common(
-    forty_groups: Path, monkeypatch: pytest.MonkeyPatch, share: float
-) -> None:
+def test_two_epochs_have_nothing_in_common(forty_groups: Path, monkeypatch: pytest.MonkeyPatch, share: float) -> None:
     """Where a row came in one epoch says nothing of where it comes in the next, nor in another seed's."""
     window_of(monkeypatch, share)
     # Fragments move as wholes, so 40 of them, not 40,000 rows, are what chance is among: a single pair may correlate.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -69,7 +69,12 @@ def read_blocks(
     order: Order, recipe: Recipe, *, threads: int, ahead: int, memory_limit: int, stall_limit_s: float
 ) -> Iterator[Block]:
     """Start an epoch and yield its blocks in order. Without threads, they are made when they are asked for."""
-    producer = Producer(order, recipe.decoding, recipe.block, Arena(memory_limit // 4))
+    decoding = recipe.decoding
+    if order.deals:
+        # Rows that are dealt leave the piece one by one, while it is in the cache; the smaller it is, the better. Rows
+        # that are delivered in order should lie in one piece with the rest of their batch, or they are copied.
+        decoding = replace(decoding, piece_rows=max(1, decoding.piece_rows // 2))
+    producer = Producer(order, decoding, recipe.block, Arena(memory_limit // 4))
     if threads == 0:
         return blocks_inline(producer)
     # The rest of the limit is left to what is open and being decoded, and to what the allocators keep.

@@ -14,7 +14,7 @@ from antifreeze.formats import Converter, Leaf, Parquet, Where, infer_shapes
 from antifreeze.loader._source import Source
 from antifreeze.workers import Arrays, ArrowRows, Block, Decoding, Note, StreamReader
 
-PIECE_NBYTES = 1 << 20
+PIECE_NBYTES = 4 << 20
 """Rows are decoded in pieces of about this size: larger ones leave the cache and take up to three times the CPU."""
 _PIECE_ROWS = 1 << 16
 _SAMPLE_ROWS = 64
@@ -119,7 +119,7 @@ def make_recipe(source: Source, wanted: Wanted, piece_nbytes: int = PIECE_NBYTES
     def to_arrays(batch: Any, file: int, where: Where) -> Arrays:
         if source.partitions:
             batch = _with_partitions(source, columns, batch, file)
-        return Arrays(converter(batch, where), batch.num_rows, batch.nbytes)
+        return Arrays(converter(batch, where), batch.num_rows, batch.get_total_buffer_size())
 
     decoding = replace(decoding, to_block=to_arrays)
     return Recipe(decoding=decoding, block=Arrays, leaves=converter.leaves, row_nbytes=row_nbytes)

@@ -38,11 +38,11 @@ class Producer:
     def produce(self, task: Task, note: Note) -> Iterator[Block]:
         """Yield what can be delivered once this task is done, in the order of its round."""
         reader = self._streams.setdefault(task.stream, StreamReader(self._decoding))
-        blocks = (b for span in task.spans for b in self._read(reader, span, note))
         if self.order.deals:
-            yield from self._deal(task, blocks)
+            yield from self._deal(task, reader, note)
         else:
-            yield from blocks
+            for span in task.spans:
+                yield from self._read(reader, span, note)
         if not self.order.stays_open(task):
             self._streams.pop(task.stream).close()
 
@@ -53,16 +53,14 @@ class Producer:
             return reader.read(fragment, view.rows[span.part][span.start : span.stop], note)
         return reader.read(fragment, range(start + span.start, start + span.stop), note)
 
-    def _deal(self, task: Task, blocks: Iterator[Block]) -> Iterator[Block]:
-        with self._lock:
-            round_ = self._rounds.get(task.round)
-            if round_ is None:
-                dealer = self._block.dealer(self.order.places(task.round), self.arena)
-                round_ = self._rounds[task.round] = _Round(dealer, len(self.order.tasks(task.round)))
+    def _deal(self, task: Task, reader: StreamReader, note: Note) -> Iterator[Block]:
+        round_ = self._round(task.round)
         first = task.first
-        for block in blocks:
-            round_.dealer.put(first, block)
-            first += block.num_rows
+        for span in task.spans:
+            for block in self._read(reader, span, note):
+                round_.dealer.put(first, block)
+                first += block.num_rows
+                del block
         with self._lock:
             round_.left -= 1
             complete = round_.left == 0
@@ -70,6 +68,13 @@ class Producer:
                 del self._rounds[task.round]
         if complete:
             yield round_.dealer.finish()
+
+    def _round(self, number: int) -> _Round:
+        with self._lock:
+            if number not in self._rounds:
+                dealer = self._block.dealer(self.order.places(number), self.arena)
+                self._rounds[number] = _Round(dealer, len(self.order.tasks(number)))
+            return self._rounds[number]
 
     def close(self) -> None:
         """Close all files. Only after every thread that produces has ended."""

@@ -44,7 +44,6 @@ class StreamReader:
         self._fragment = -1
         self._opened: Fragment | None = None
         self._pieces: Iterator[Any] = iter(())
-        self._batch: Any = None
         self._block: Block | None = None
         self._begin = self._end = 0
 
@@ -53,19 +52,15 @@ class StreamReader:
         if len(rows) and (fragment != self._fragment or rows[0] < self._begin):
             self._open(fragment, note)
         while len(rows):
-            block = self._piece_with(int(rows[0]), note)
-            offset = self._begin
-            if isinstance(rows, range):
-                count = min(len(rows), self._end - rows[0])
-                part = block.slice(rows[0] - offset, rows[0] - offset + count)
-            else:
-                count = int(np.searchsorted(rows, self._end))
-                part = block.take(rows[:count] - offset)
+            self._reach(int(rows[0]), note)
+            count = (
+                min(len(rows), self._end - rows[0])
+                if isinstance(rows, range)
+                else int(np.searchsorted(rows, self._end))
+            )
+            # Nothing here may hold what is yielded: its memory is used for the next piece while it is in the cache.
+            yield self._part(rows[:count])
             rows = rows[count:]
-            if not len(rows) and part.num_rows == block.num_rows:
-                self._block = None  # delivered whole: keeping it here would hold its memory
-            del block
-            yield part
 
     def _open(self, fragment: int, note: Note) -> None:
         self.close()
@@ -79,32 +74,37 @@ class StreamReader:
         self._fragment = fragment
         self._begin = self._end = 0
 
-    def _piece_with(self, row: int, note: Note) -> Block:
-        """Return the piece that holds a row, decoding and dropping those before it."""
+    def _reach(self, row: int, note: Note) -> None:
+        """Have the piece that holds a row, decoding and dropping those before it."""
         d, fragment = self._decoding, self._fragment
         file, group = d.fragment_file[fragment], d.fragment_group[fragment]
+        if self._begin <= row < self._end and self._block is None:  # it was given away, and is asked for again
+            self._open(fragment, note)
+        batch = None
         while row >= self._end:
-            self._batch = self._block = None
+            self._block = batch = None
             note.at("decode", d.paths[file], group, self._end)
-            self._batch = next(self._pieces)
-            self._begin, self._end = self._end, self._end + self._batch.num_rows
-        if self._block is None:
-            if self._batch is None:  # its block was delivered whole, and is asked for again
-                self._open(fragment, note)
-                return self._piece_with(row, note)
+            batch = next(self._pieces)
+            self._begin, self._end = self._end, self._end + batch.num_rows
+        if batch is not None:
             note.at("convert", d.paths[file], group, self._begin)
-            where = Where(
-                file=d.paths[file],
-                row_group=group,
-                first_row=self._begin,
-                file_row=d.first_rows[fragment] + self._begin,
-            )
-            self._block, self._batch = d.to_block(self._batch, file, where), None
-        return self._block
+            file_row = d.first_rows[fragment] + self._begin
+            where = Where(file=d.paths[file], row_group=group, first_row=self._begin, file_row=file_row)
+            self._block = d.to_block(batch, file, where)
+
+    def _part(self, rows: range | Longs) -> Block:
+        """Return some rows of the piece at hand, and let go of it when its last row is among them."""
+        block, begin = self._block, self._begin
+        assert block is not None  # noqa: S101
+        if rows[-1] == self._end - 1:
+            self._block = None
+        if isinstance(rows, range):
+            return block.slice(rows[0] - begin, rows[-1] + 1 - begin)
+        return block.take(rows - begin)
 
     def close(self) -> None:
         """Close the open fragment, if there is one."""
         if self._opened is not None:
             self._opened.close()
-        self._opened = self._batch = self._block = None
+        self._opened = self._block = None
         self._pieces, self._fragment = iter(()), -1
