@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         SourceNotFound,
         Stalled,
         UnknownColumn,
+        UnreadableFile,
         UserCodeError,
     )
 
@@ -57,6 +58,7 @@ __all__ = [
     "StreamingDataLoader",
     "StreamingDataset",
     "UnknownColumn",
+    "UnreadableFile",
     "UserCodeError",
     "__version__",
     "batched",

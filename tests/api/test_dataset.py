@@ -157,11 +157,11 @@ def test_iteration_gives_every_row_in_order_and_can_be_repeated(shared_data: Dat
 
 
 def test_shuffled_iteration_gives_every_row_once_in_another_order_each_time(shared_data: Data) -> None:
-    """Each pass over a shuffled dataset is an epoch of its own; set_epoch brings one back."""
+    """Each pass over a shuffled dataset is an epoch of its own; setting the epoch brings one back."""
     dataset = StreamingDataset(shared_data.path, shuffle=True, columns=["n"])
 
     first, second = numbers(dataset), numbers(dataset)
-    dataset.set_epoch(0)
+    dataset.epoch = 0
 
     assert first != second
     assert sorted(first) == sorted(second) == list(range(309)) != first

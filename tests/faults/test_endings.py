@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from antifreeze import AntifreezeError, CorruptFile, StreamingDataLoader, StreamingDataset
+from antifreeze import AntifreezeError, ConfigError, CorruptFile, StreamingDataLoader, StreamingDataset
 from antifreeze.formats import Parquet
 from antifreeze.workers import _threads as threads_module
 
@@ -334,7 +334,7 @@ def test_a_machine_without_threads_to_give_is_an_error_that_leaves_nothing(
     loader = small_steps(shared_data, num_workers=4)
     monkeypatch.setattr(threading.Thread, "start", start)
 
-    with pytest.raises(RuntimeError, match="can't start new thread"):
+    with pytest.raises(ConfigError, match="can't start new thread"):
         next(iter(loader))
     gc.collect()
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antifreeze.core import AntifreezeError, CorruptFile, InputError, SourceNotFound
+from antifreeze.core import AntifreezeError, CorruptFile, UnreadableFile, SourceNotFound
 from antifreeze.formats import Footer, read_footer
 
 
@@ -206,12 +206,12 @@ def test_a_file_that_cannot_be_opened_is_not_called_corrupt(tmp_path: Path, monk
     with pytest.raises(SourceNotFound, match="has vanished"):
         read_footer(str(tmp_path / "gone.parquet"))
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(InputError, match="pipe cannot be read: Illegal seek"):
+    with pytest.raises(UnreadableFile, match="pipe cannot be read: Illegal seek"):
         read_footer(str(tmp_path / "pipe"))
 
     def refuse(*_: object) -> int:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(os, "open", refuse)
-    with pytest.raises(InputError, match="cannot be read: Permission denied"):
+    with pytest.raises(UnreadableFile, match="cannot be read: Permission denied"):
         read_footer(str(tmp_path / "locked.parquet"))

@@ -72,8 +72,8 @@ def test_the_rule_about_waits_can_fail() -> None:
 
 PUBLIC = """
 AntifreezeError ConfigError CorruptFile DataError InputError ManifestError NullValue ParquetLoader RaggedColumn
-SchemaMismatch SourceChanged SourceNotFound Stalled StreamingDataLoader StreamingDataset UnknownColumn UserCodeError
-__version__ batched index_parquet_dataset
+SchemaMismatch SourceChanged SourceNotFound Stalled StreamingDataLoader StreamingDataset UnknownColumn UnreadableFile
+UserCodeError __version__ batched index_parquet_dataset
 """
 
 

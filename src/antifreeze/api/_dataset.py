@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -32,7 +33,8 @@ from antifreeze.loader import (
     read_blocks,
     seeded,
 )
-from antifreeze.plan import Order, locate
+from antifreeze.plan import Order, locate, view_of_rows
+from antifreeze.workers import Note, bounded
 
 _ROWS_AT_A_TIME = 256
 
@@ -119,10 +121,11 @@ class StreamingDataset:
 
     def __repr__(self) -> str:
         files, groups = len(self._source.paths), self._source.manifest.num_fragments
-        return (
-            f"StreamingDataset({self._source.root!r}, {len(self):,} rows, {files:,} files, {groups:,} row groups, "
-            f"columns {', '.join(self._columns)})"
+        where = self._source.paths[0] if files == 1 else self._source.root
+        counts = ", ".join(
+            _counted(n, noun) for n, noun in ((len(self), "row"), (files, "file"), (groups, "row group"))
         )
+        return f"StreamingDataset({where!r}, {counts}, columns {', '.join(self._columns)})"
 
     def __getstate__(self) -> dict[str, Any]:
         derived = ("_recipe", "_delivery", "_row_cache")
@@ -130,7 +133,12 @@ class StreamingDataset:
 
     @functools.cached_property
     def _recipe(self) -> Recipe:
-        return make_recipe(self._source, self._wanted)
+        return make_recipe(self._source, self._wanted, Note("main thread"))
+
+    def _look(self, limit_s: float) -> None:
+        """Have the recipe, which reads the first rows, within a limit on how long nothing may move."""
+        if "_recipe" not in self.__dict__:
+            self.__dict__["_recipe"] = bounded(lambda note: make_recipe(self._source, self._wanted, note), limit_s)
 
     @functools.cached_property
     def _delivery(self) -> Delivery:
@@ -162,7 +170,7 @@ class StreamingDataset:
         back[ascending] = np.arange(len(ascending))
         block = block.take(back)
         batch = self._delivery.batch(block, 0, block.num_rows)
-        code = self._user_code(0, lambda i: f"row {int(numbers[i])} of the dataset")
+        code = self._user_code(0, lambda i: f"row {numbers[i]} of the dataset: {self._name(*self._stands(rows[i]))}")
         return code.rows(self._delivery, batch, 0, 0, block.num_rows)
 
     def __iter__(self) -> Iterator[Row]:
@@ -172,14 +180,15 @@ class StreamingDataset:
         blocks = read_blocks(
             order, self._recipe, threads=0, ahead=1, memory_limit=parse_limit(None), stall_limit_s=STALL_LIMIT_S
         )
-        code = self._user_code(epoch, lambda position: self._name(order, position))
+        code = self._user_code(epoch, lambda position: self._name(*locate(order, position)))
         first = 0
-        for step, (block, start, stop) in enumerate(cut(blocks, _ROWS_AT_A_TIME, drop_last=False)):
-            batch = self._delivery.batch(block, start, stop)
-            with seeded(self.seed, epoch, step):
-                rows = code.rows(self._delivery, batch, step, first, stop - start)
-            yield from rows
-            first += stop - start
+        with contextlib.closing(blocks):
+            for step, (block, start, stop) in enumerate(cut(blocks, _ROWS_AT_A_TIME, drop_last=False)):
+                batch = self._delivery.batch(block, start, stop)
+                with seeded(self.seed, epoch, step):
+                    rows = code.rows(self._delivery, batch, step, first, stop - start)
+                yield from rows
+                first += stop - start
 
     # -- parts of it -----------------------------------------------------------------------------------------------
 
@@ -200,10 +209,6 @@ class StreamingDataset:
         part._selection = numbers if self._selection is None else np.asarray(self._selection)[numbers]
         return part
 
-    def set_epoch(self, epoch: int) -> None:
-        """Set the epoch that the next iteration shuffles for."""
-        self.epoch = check.integer("epoch", epoch, 0)
-
     # -- what the loader needs -------------------------------------------------------------------------------------
 
     def _order(self, shuffle: bool, seed: int, epoch: int, memory_limit: int | None) -> Order:
@@ -213,9 +218,13 @@ class StreamingDataset:
     def _user_code(self, epoch: int, name: Callable[[int], str]) -> UserCode:
         return UserCode(transform=self.transform, collate_fn=None, seed=self.seed, epoch=epoch, name=name)
 
-    def _name(self, order: Order, position: int) -> str:
-        """Return in words where the row at a position of an epoch stands."""
-        fragment, row = locate(order, position)
+    def _stands(self, number: int) -> tuple[int, int]:
+        """Return the fragment and the row in it that has a number in the source."""
+        view = view_of_rows(self._source.manifest.fragment_rows, np.array([number]))
+        return view.locate(0, 0)
+
+    def _name(self, fragment: int, row: int) -> str:
+        """Return in words where a row of a fragment stands."""
         decoding = self._recipe.decoding
         path = decoding.paths[decoding.fragment_file[fragment]]
         return f"{path}, row {decoding.first_rows[fragment] + row} of the file"
@@ -231,3 +240,7 @@ def _check_numbers(numbers: Any, size: int) -> Any:
     if len(numbers) and not (-size <= numbers.min() and numbers.max() < size):
         raise IndexError(f"rows from {numbers.min()} to {numbers.max()} of a dataset of {size} rows")
     return np.where(numbers < 0, numbers + size, numbers).astype(np.int64)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
 from antifreeze.api import _arguments as check
 from antifreeze.api._dataset import StreamingDataset
 from antifreeze.api._delivery import Batch
+from antifreeze.api._user_code import UserCode
 from antifreeze.core import ConfigError
 from antifreeze.loader import STALL_LIMIT_S, cut, parse_limit, read_blocks
+from antifreeze.plan import locate
+from antifreeze.workers import Blocks
 
 _AHEAD = 2
 
@@ -92,29 +96,38 @@ class StreamingDataLoader:
         iterators that they throw away.
         """
         epoch, self.epoch = self.epoch, self.epoch + 1
-        dataset = self.dataset
+        dataset, stall_limit_s = self.dataset, self.timeout or STALL_LIMIT_S
+        if self.num_workers:
+            dataset._look(stall_limit_s)
         order = dataset._order(self.shuffle, self.seed, epoch, self._memory_limit)
+        code = dataset._user_code(epoch, lambda position: dataset._name(*locate(order, position)))
+        code = replace(code, collate_fn=self.collate_fn, seed=self.seed)
         blocks = read_blocks(
             order,
             dataset._recipe,
             threads=self.num_workers,
             ahead=self.prefetch_factor,
             memory_limit=parse_limit(self._memory_limit),
-            stall_limit_s=self.timeout or STALL_LIMIT_S,
+            stall_limit_s=stall_limit_s,
         )
-        delivery, make = dataset._delivery, dataset._delivery.batch
-        code = dataset._user_code(epoch, lambda position: dataset._name(order, position))
-        code = replace(code, collate_fn=self.collate_fn, seed=self.seed)
-        plain = dataset.transform is None and self.collate_fn is None
+        # Closed here, not when it is dropped: an error that the user keeps holds this frame, and with it the threads.
+        with closing(blocks):
+            yield from self._batches(blocks, code)
+
+    def _batches(self, blocks: Blocks, code: UserCode) -> Iterator[Batch]:
+        delivery = self.dataset._delivery
+        make, check_process = delivery.batch, blocks.check_process
+        plain = code.transform is None and code.collate_fn is None
         first = 0
         for step, (block, start, stop) in enumerate(cut(blocks, self.batch_size, drop_last=self.drop_last)):
+            check_process()
             batch = make(block, start, stop)
+            del block
             if not plain:
                 batch = code.apply(delivery, batch, step, first, stop - start)
             if self.pin_memory:
                 batch = delivery.pin(batch)
             first += stop - start
-            del block
             yield batch
 
     def __repr__(self) -> str:

@@ -51,7 +51,10 @@ class UserCode:
         """Return the rows of a batch as the transform makes them. The random numbers that it sees are the caller's."""
         if isinstance(self.transform, Batched):
             batch = self._call(self.transform, batch, "transform", step, first, whole=True)
-        rows: list[Any] = [delivery.row(batch, i) for i in range(num_rows)]
+        # After a transform of batches, the rows may be anything but those that are asked for.
+        rows: list[Any] = self._call(
+            lambda b: _rows(delivery, b, num_rows), batch, "transform", step, first, whole=True
+        )
         if self.transform is None or isinstance(self.transform, Batched):
             return rows
         return [
@@ -65,7 +68,7 @@ class UserCode:
             result = function(argument)
         # Border: user code may raise anything, and StopIteration among it would end the epoch in silence.
         except Exception as error:
-            problem = f"{what} raised {type(error).__name__}: {error}"
+            problem = f"{what} raised {type(error).__name__}: {_text(error)}"
             hint = "the error above this one is the function's own, with its traceback"
             raise self._error(problem, hint, step, position, whole) from error
         if result is None:
@@ -77,3 +80,15 @@ class UserCode:
         row = self.name(position)
         where = f"batch {step}, whose first row is {row}" if whole else row
         return UserCodeError(f"{problem}\n  at {where}", hint=hint, step=step, position=position)
+
+
+def _rows(delivery: Delivery, batch: Batch, num_rows: int) -> list[Any]:
+    return [delivery.row(batch, i) for i in range(num_rows)]
+
+
+def _text(error: Exception) -> str:
+    """Return an error's message, even if it fails to print itself."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001  border: the user's exception may do anything
+        return "(its message cannot be printed)"

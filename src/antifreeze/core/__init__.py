@@ -15,6 +15,7 @@ from antifreeze.core._errors import (
     SourceNotFound,
     Stalled,
     UnknownColumn,
+    UnreadableFile,
     UserCodeError,
 )
 from antifreeze.core._manifest import ColumnFacts, File, Manifest
@@ -43,5 +44,6 @@ __all__ = [
     "SourceNotFound",
     "Stalled",
     "UnknownColumn",
+    "UnreadableFile",
     "UserCodeError",
 ]

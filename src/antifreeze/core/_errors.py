@@ -10,6 +10,7 @@ AntifreezeError
 │   └── ManifestError        the manifest is damaged or of another version
 ├── DataError                what stands in a file cannot be delivered
 │   ├── CorruptFile          not Parquet, truncated, a page that does not decode
+│   ├── UnreadableFile       the system does not give its bytes     (also OSError)
 │   ├── NullValue            a null where no fill value was given    (also ValueError)
 │   └── RaggedColumn         rows of different lengths where one length was expected
 ├── UserCodeError            a transform or collate function raised; its error is the cause
@@ -101,6 +102,10 @@ class CorruptFile(DataError):
     """The file is not Parquet, is truncated, or has a page that does not decode."""
 
     row_group: int | None
+
+
+class UnreadableFile(DataError, OSError):
+    """The file is there, but the system does not give its bytes: permissions, handles, a disk that fails."""
 
 
 class NullValue(DataError, ValueError):

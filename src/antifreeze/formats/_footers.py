@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from antifreeze.core import CorruptFile, InputError, SourceNotFound
+from antifreeze.core import CorruptFile, SourceNotFound, UnreadableFile
 from antifreeze.formats._chunks import ChunkSizes, chunk_pattern, find_chunks
 
 # Nearly all footers fit, and a disk reads this much as fast as one byte.
@@ -127,7 +127,7 @@ def _read_tail(path: str) -> bytes:
         raise SourceNotFound(f"{path} has vanished", hint=hint, path=path) from error
     except OSError as error:
         hint = "check the permissions of the file and the health of the disk or mount"
-        raise InputError(f"{path} cannot be read: {error.strerror}", hint=hint, file=path) from error
+        raise UnreadableFile(f"{path} cannot be read: {error.strerror}", hint=hint, file=path) from error
     _check_marks(path, size, head, tail)
     return tail
 

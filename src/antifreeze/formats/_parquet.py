@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from antifreeze.core import CorruptFile
+from antifreeze.core import CorruptFile, DataError, UnreadableFile
 
 # Tried: memory-mapping saves the copy out of the page cache (about 7 % of the decode), but a file that is truncated
 # while it is mapped kills the process with SIGBUS, and no error message survives that.
@@ -37,7 +38,7 @@ class Parquet:
                 path, metadata=metadata, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True
             )
         except (OSError, pa.ArrowException) as error:
-            raise _corrupt(path, group, 0, error) from error
+            raise _failed(path, group, 0, error) from error
         if group >= metadata.num_row_groups:
             raise _corrupt(path, group, 0, f"the file has only {metadata.num_row_groups} row groups")
         return ParquetFragment(file, path, group, tuple(columns), piece_rows)
@@ -61,7 +62,7 @@ class ParquetFragment:
                 yield batch.select(self._columns) if batch.schema.names != list(self._columns) else batch
                 row += batch.num_rows
         except (OSError, pa.ArrowException) as error:
-            raise _corrupt(self._path, self._group, row, error) from error
+            raise _failed(self._path, self._group, row, error) from error
         expected = self._file.metadata.row_group(self._group).num_rows
         if row != expected:
             reason = f"its footer promises {expected} rows and its pages hold {row}"
@@ -70,6 +71,21 @@ class ParquetFragment:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def _failed(path: str, group: int, row: int, error: Exception) -> DataError:
+    """Tell a damaged file from one that the system does not give: only the latter has a system's error number."""
+    number = getattr(error, "errno", None)
+    if not number:
+        return _corrupt(path, group, row, error)
+    return UnreadableFile(
+        f"{path}, row group {group} cannot be read: {os.strerror(number)}",
+        hint="check the file's permissions, the limit on open files (ulimit -n), and the health of the disk or mount",
+        file=path,
+        row_group=group,
+        row=row,
+        errno=number,
+    )
 
 
 def _corrupt(path: str, group: int, row: int, reason: object) -> CorruptFile:

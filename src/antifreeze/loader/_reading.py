@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from antifreeze.core import Manifest
-from antifreeze.loader._recipe import PIECE_NBYTES, Recipe
+from antifreeze.loader._recipe import Recipe
 from antifreeze.plan import Limits, Listed, Longs, Order, Sequential, Shuffled, view_of_all, view_of_range, view_of_rows
-from antifreeze.workers import Arena, Block, Producer, ThreadedBlocks, blocks_inline
+from antifreeze.workers import Arena, Blocks, InlineBlocks, Producer, ThreadedBlocks
 
 WINDOW_NBYTES = 32 << 20
 """Rows are shuffled within about this much decoded data at a time."""
 _WINDOW_ROWS = 1 << 20
 _STREAMS = 16
-_OPEN_NBYTES = 1_300_000  # what an open column chunk holds: a decompressed page, its dictionary, a read buffer
 STALL_LIMIT_S = 120.0
 
 Selection = range | Longs | None
@@ -58,17 +56,16 @@ def _window_rows(recipe: Recipe, memory_limit: int | None) -> int:
 
 
 def _streams(recipe: Recipe, memory_limit: int | None) -> int:
-    """Return how many fragments to have open at a time: a quarter of the memory may go to them."""
+    """Return how many fragments to have open at a time: half of the memory may go to them."""
     if memory_limit is None:
         return _STREAMS
-    each = PIECE_NBYTES + len(recipe.decoding.columns) * _OPEN_NBYTES
-    return max(1, min(_STREAMS, memory_limit // 4 // each))
+    return max(1, min(_STREAMS, memory_limit // 2 // recipe.open_nbytes))
 
 
 def read_blocks(
     order: Order, recipe: Recipe, *, threads: int, ahead: int, memory_limit: int, stall_limit_s: float
-) -> Iterator[Block]:
-    """Start an epoch and yield its blocks in order. Without threads, they are made when they are asked for."""
+) -> Blocks:
+    """Start an epoch and return its blocks in order. Without threads, they are made when they are asked for."""
     decoding = recipe.decoding
     if order.deals:
         # Rows that are dealt leave the piece one by one, while it is in the cache; the smaller it is, the better. Rows
@@ -76,7 +73,7 @@ def read_blocks(
         decoding = replace(decoding, piece_rows=max(1, decoding.piece_rows // 2))
     producer = Producer(order, decoding, recipe.block, Arena(memory_limit // 4))
     if threads == 0:
-        return blocks_inline(producer)
+        return InlineBlocks(producer)
     # The rest of the limit is left to what is open and being decoded, and to what the allocators keep.
     rounds = threads * ahead if not order.deals else ahead
     limits = Limits(nbytes=memory_limit * 5 // 8, rounds_ahead=rounds)

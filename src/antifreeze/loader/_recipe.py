@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from antifreeze.core import ConfigError, UnknownColumn
+from antifreeze.core import ColumnFacts, ConfigError, DataError, SourceChanged, UnknownColumn
 from antifreeze.formats import Converter, Leaf, Parquet, Where, infer_shapes
 from antifreeze.loader._source import Source
 from antifreeze.workers import Arrays, ArrowRows, Block, Decoding, Note, StreamReader
@@ -17,6 +18,7 @@ from antifreeze.workers import Arrays, ArrowRows, Block, Decoding, Note, StreamR
 PIECE_NBYTES = 4 << 20
 """Rows are decoded in pieces of about this size: larger ones leave the cache and take up to three times the CPU."""
 _PIECE_ROWS = 1 << 16
+_OPEN_NBYTES = 1_300_000
 _SAMPLE_ROWS = 64
 _SURE_VALUES = 1 << 22
 
@@ -39,6 +41,8 @@ class Recipe:
     block: type[Block]
     leaves: tuple[Leaf, ...]
     row_nbytes: int
+    open_nbytes: int
+    """What a fragment holds while it is open and being decoded."""
 
 
 def chosen_columns(source: Source, columns: Sequence[str] | None) -> tuple[str, ...]:
@@ -91,7 +95,7 @@ def _with_partitions(source: Source, columns: tuple[str, ...], batch: Any, file:
     return batch.select(list(columns))
 
 
-def make_recipe(source: Source, wanted: Wanted, piece_nbytes: int = PIECE_NBYTES) -> Recipe:
+def make_recipe(source: Source, wanted: Wanted, note: Note) -> Recipe:
     """Return how to read a source. Decodes its first rows, to see whether its lists have one length."""
     columns = chosen_columns(source, wanted.columns)
     manifest = source.manifest
@@ -107,14 +111,16 @@ def make_recipe(source: Source, wanted: Wanted, piece_nbytes: int = PIECE_NBYTES
         fragment_group=manifest.fragment_group,
         first_rows=_first_rows(manifest.fragment_file, manifest.fragment_rows),
         columns=tuple(stored),
-        piece_rows=max(1, min(piece_nbytes // row_nbytes, _PIECE_ROWS)),
+        piece_rows=max(1, min(PIECE_NBYTES // row_nbytes, _PIECE_ROWS)),
         to_block=lambda batch, file, _: ArrowRows(
             pa.Table.from_batches([_with_partitions(source, columns, batch, file)])
         ),
     )
+    open_nbytes = PIECE_NBYTES // 2 + sum(_open_nbytes(facts[c], manifest.num_fragments) for c in stored)
+    common = {"row_nbytes": row_nbytes, "open_nbytes": open_nbytes}
     if wanted.format == "arrow":
-        return Recipe(decoding=decoding, block=ArrowRows, leaves=(), row_nbytes=row_nbytes)
-    converter = _converter(source, decoding, wanted)
+        return Recipe(decoding=decoding, block=ArrowRows, leaves=(), **common)
+    converter = _converter(source, decoding, wanted, note)
 
     def to_arrays(batch: Any, file: int, where: Where) -> Arrays:
         if source.partitions:
@@ -122,7 +128,12 @@ def make_recipe(source: Source, wanted: Wanted, piece_nbytes: int = PIECE_NBYTES
         return Arrays(converter(batch, where), batch.num_rows, batch.get_total_buffer_size())
 
     decoding = replace(decoding, to_block=to_arrays)
-    return Recipe(decoding=decoding, block=Arrays, leaves=converter.leaves, row_nbytes=row_nbytes)
+    return Recipe(decoding=decoding, block=Arrays, leaves=converter.leaves, **common)
+
+
+def _open_nbytes(column: ColumnFacts, num_fragments: int) -> int:
+    """Return what an open column chunk holds: a decompressed page, its dictionary and a read buffer, if it is large."""
+    return min(_OPEN_NBYTES, 2 * column.nbytes // max(num_fragments, 1))
 
 
 def _first_rows(files: Sequence[int], rows: Sequence[int]) -> Sequence[int]:
@@ -134,7 +145,7 @@ def _first_rows(files: Sequence[int], rows: Sequence[int]) -> Sequence[int]:
     return first
 
 
-def _converter(source: Source, decoding: Decoding, wanted: Wanted) -> Converter:
+def _converter(source: Source, decoding: Decoding, wanted: Wanted, note: Note) -> Converter:
     facts = {f.name: f for f in source.manifest.columns}
     schema = _schema(source, wanted)
     nested = [f for f in schema if f.name in facts and pa.types.is_nested(f.type) and f.name not in wanted.ragged]
@@ -145,13 +156,16 @@ def _converter(source: Source, decoding: Decoding, wanted: Wanted) -> Converter:
         # look like three rows of 2. A small dataset is looked at as a whole; in a large one, the same round number in
         # every row group and in the first rows is no accident, and each piece is checked all the same.
         small = sum(facts[c].values for c in lists) <= _SURE_VALUES
-        sample = _first_batches(decoding, lists, source, None if small else _SAMPLE_ROWS)
+        sample = _first_batches(decoding, lists, source, None if small else _SAMPLE_ROWS, note)
         shapes = infer_shapes(pa.schema(nested), facts, sample)
     return Converter(schema, shapes=shapes, fill_null=wanted.fill_null)
 
 
-def _first_batches(decoding: Decoding, columns: list[str], source: Source, num_rows: int | None) -> Any:
-    """Return the first rows of some columns, or all rows, as one record batch."""
+def _first_batches(decoding: Decoding, columns: list[str], source: Source, num_rows: int | None, note: Note) -> Any:
+    """Return the first rows of some columns, or all rows, as one record batch.
+
+    Damage is passed over: it is reported when its turn comes, after the rows before it were delivered.
+    """
     decoding = replace(
         decoding,
         columns=tuple(columns),
@@ -159,11 +173,11 @@ def _first_batches(decoding: Decoding, columns: list[str], source: Source, num_r
         to_block=lambda batch, _, __: ArrowRows(pa.Table.from_batches([batch.select(columns)])),
     )
     tables: list[Any] = []
-    note = Note("main thread")
     for fragment, size in enumerate(source.manifest.fragment_rows):
         reader = StreamReader(decoding)
         blocks: Iterator[Any] = reader.read(fragment, range(min(size, num_rows or size)), note)
-        tables.extend(block.table for block in blocks)
+        with contextlib.suppress(DataError, SourceChanged):
+            tables.extend(block.table for block in blocks)
         reader.close()
         if num_rows is not None:
             break

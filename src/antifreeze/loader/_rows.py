@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 
@@ -16,7 +17,7 @@ _KEPT_NBYTES = 64 << 20
 
 
 class RowCache:
-    """Finds rows by their number in a source. Not thread-safe: one for each user.
+    """Finds rows by their number in a source. Threads may share it; they take turns.
 
     A row group can only be decoded from its beginning, so a row at the end of a large group costs the group, unless the
     row before it was asked for last.
@@ -28,15 +29,17 @@ class RowCache:
         self._pieces: OrderedDict[tuple[int, int], Block] = OrderedDict()
         self._nbytes = 0
         self._note = Note("main thread")
+        self._lock = threading.Lock()
 
     def get(self, rows: Longs) -> Block:
         """Return the rows with the given numbers, which ascend, as one block that shares no memory with another."""
         view = view_of_rows(self._sizes, rows)
-        parts = [
-            piece.take(wanted)
-            for fragment, local in zip(view.fragment.tolist(), view.rows or (), strict=True)
-            for piece, wanted in self._pieces_with(fragment, local)
-        ]
+        with self._lock:
+            parts = [
+                piece.take(wanted)
+                for fragment, local in zip(view.fragment.tolist(), view.rows or (), strict=True)
+                for piece, wanted in self._pieces_with(fragment, local)
+            ]
         return self._recipe.block.join(parts)
 
     def _pieces_with(self, fragment: int, rows: Longs) -> Iterator[tuple[Block, Longs]]:

@@ -3,7 +3,8 @@
 from antifreeze.workers._arena import Arena
 from antifreeze.workers._block import Arrays, ArrowRows, Block
 from antifreeze.workers._board import Note
-from antifreeze.workers._produce import Producer, blocks_inline
+from antifreeze.workers._bounded import bounded
+from antifreeze.workers._produce import Blocks, InlineBlocks, Producer
 from antifreeze.workers._stream import Decoding, StreamReader
 from antifreeze.workers._threads import ThreadedBlocks
 
@@ -12,10 +13,12 @@ __all__ = [
     "Arrays",
     "ArrowRows",
     "Block",
+    "Blocks",
     "Decoding",
+    "InlineBlocks",
     "Note",
     "Producer",
     "StreamReader",
     "ThreadedBlocks",
-    "blocks_inline",
+    "bounded",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from antifreeze.plan import Order, Span, Task
 from antifreeze.workers._arena import Arena
@@ -84,12 +85,44 @@ class Producer:
         self._rounds.clear()
 
 
-def blocks_inline(producer: Producer) -> Iterator[Block]:
-    """Yield all blocks of an epoch, made in the calling thread as they are asked for."""
-    note = Note("main thread")
-    try:
-        for round_ in range(producer.order.num_rounds):
-            for task in producer.order.tasks(round_):
-                yield from producer.produce(task, note)
-    finally:
-        producer.close()
+class Blocks(Protocol):
+    """The blocks of an epoch, in order, whoever makes them."""
+
+    def __iter__(self) -> Iterator[Block]: ...
+
+    def __next__(self) -> Block: ...
+
+    def check_process(self) -> None:
+        """Raise in a process that was forked off and cannot go on with these blocks."""
+        ...
+
+    def close(self) -> None:
+        """End what was started and free what is held. May be called twice."""
+        ...
+
+
+class InlineBlocks:
+    """Makes the blocks of an epoch in the calling thread, as they are asked for."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self._blocks = self._all()
+
+    def _all(self) -> Iterator[Block]:
+        note = Note("main thread")
+        for round_ in range(self._producer.order.num_rounds):
+            for task in self._producer.order.tasks(round_):
+                yield from self._producer.produce(task, note)
+
+    def __iter__(self) -> Iterator[Block]:
+        return self
+
+    def __next__(self) -> Block:
+        return next(self._blocks)
+
+    def check_process(self) -> None:
+        """Nothing to check: a child has all that is needed."""
+
+    def close(self) -> None:
+        """Close all files."""
+        self._producer.close()

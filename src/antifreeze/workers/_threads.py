@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 import weakref
 from collections import deque
 from collections.abc import Iterator
@@ -16,15 +15,16 @@ from collections.abc import Iterator
 from antifreeze.core import ConfigError, Deadline, Stalled
 from antifreeze.plan import Flight, Limits, Task, may_begin, may_decode
 from antifreeze.workers._block import Block
-from antifreeze.workers._board import Note, describe
+from antifreeze.workers._board import Note
+from antifreeze.workers._bounded import Patience
 from antifreeze.workers._produce import Producer
 
 _LOOK_S = 0.5  # how often a waiting thread looks up, in case a wake-up was lost
-_END_S = 5.0  # how long the end of an epoch waits for its threads
+_END_S = 0.8  # how long the end of an epoch waits for its threads
 
 
 class _Epoch:
-    """The state that consumer and threads share. Every field is read and written under ``lock``."""
+    """The state that consumer and threads share. Fields are used under ``lock``, ``closed`` also without."""
 
     def __init__(self, producer: Producer, limits: Limits, row_nbytes: int) -> None:
         self.producer, self.order = producer, producer.order
@@ -161,14 +161,20 @@ def _work(epoch: _Epoch, note: Note) -> None:
     note.at("done")
 
 
-def _end(epoch: _Epoch, threads: list[threading.Thread]) -> None:
+def _end(epoch: _Epoch, threads: list[threading.Thread], pid: int, wait_s: float = _END_S) -> None:
     """End the threads. Bounded: one that is stuck in a dead file system is left behind; it is a daemon."""
+    if os.getpid() != pid:
+        return  # Fork-safe: in a child there are no threads to end, and the lock may be held for ever.
+    # Order: the flag first, without the lock. The collector may run this in one of the threads, under the lock.
+    epoch.closed = True
+    if threading.current_thread() in threads:
+        return
     epoch.close()
-    deadline = Deadline.after(_END_S)
-    for thread in threads:
-        if thread is not threading.current_thread():
-            thread.join(deadline.left_s)
-    if not any(thread.is_alive() for thread in threads):
+    started = [thread for thread in threads if thread.ident is not None]
+    deadline = Deadline.after(wait_s)
+    for thread in started:
+        thread.join(deadline.left_s)
+    if not any(thread.is_alive() for thread in started):
         epoch.producer.close()
 
 
@@ -188,17 +194,30 @@ class ThreadedBlocks:
             threading.Thread(target=_work, args=(self._epoch, note), name=f"antifreeze-{i}", daemon=True)
             for i, note in enumerate(self._notes)
         ]
-        self._finalizer = weakref.finalize(self, _end, self._epoch, self._threads)
-        for thread in self._threads:
-            thread.start()
+        self._finalizer = weakref.finalize(self, _end, self._epoch, self._threads, self._pid)
+        for i, thread in enumerate(self._threads):
+            try:
+                thread.start()
+            except RuntimeError as error:
+                self.close()
+                raise ConfigError(
+                    f"decoder thread {i} of {threads} could not be started: {error}",
+                    hint="lower num_workers, or raise the limit on threads (ulimit -u, or the container's pids limit)",
+                    argument="num_workers",
+                ) from error
 
     def __iter__(self) -> Iterator[Block]:
         return self
 
     def __next__(self) -> Block:
+        self.check_process()
         try:
             with self._epoch.lock:
                 block = self._take()
+        except Stalled:
+            if self._finalizer.detach():  # waiting for a thread that does not move would only make it later
+                _end(self._epoch, self._threads, self._pid, wait_s=0)
+            raise
         except BaseException:
             self.close()
             raise
@@ -206,6 +225,15 @@ class ThreadedBlocks:
             self.close()
             raise StopIteration
         return block
+
+    def check_process(self) -> None:
+        """Raise in a process that was forked off: its threads stayed behind, and the parent delivers these rows."""
+        if os.getpid() != self._pid:
+            raise ConfigError(
+                "this iterator was made before the process was forked, and its threads live in the parent",
+                hint="call iter(loader) in the process that reads from it",
+                argument="loader",
+            )
 
     def _take(self) -> Block | None:
         """Return the next block, or None at the end. Needs the lock."""
@@ -222,34 +250,14 @@ class ThreadedBlocks:
         return block
 
     def _wait(self) -> Block | None:
-        """Wait for a block, as long as some thread moves."""
-        epoch = self._epoch
-        if os.getpid() != self._pid:
-            raise ConfigError(
-                "this iterator was made before the process was forked, and its threads live in the parent",
-                hint="call iter(loader) in the process that reads from it",
-                argument="loader",
-            )
-        moves, still_since_s = -1, time.monotonic()
+        """Wait for a block, as long as some thread moves. Needs the lock, and lets go of it while it waits."""
+        epoch, patience = self._epoch, Patience(self._notes, self._stall_limit_s)
         while True:
-            epoch.ready.wait(_LOOK_S)
+            epoch.ready.wait(patience.look_s)
             settled, block = epoch.take_block_nowait()
             if settled:
                 return block
-            moved = sum(note.moves for note in self._notes if note.stage != "wait for room")
-            if moved != moves:
-                moves, still_since_s = moved, time.monotonic()
-            elif time.monotonic() - still_since_s >= self._stall_limit_s:
-                self._raise_stalled(time.monotonic() - still_since_s)
-
-    def _raise_stalled(self, silent_s: float) -> None:
-        threads = "\n  ".join(describe(note) for note in self._notes)
-        raise Stalled(
-            f"no decoder thread has moved for {silent_s:.1f} s:\n  {threads}",
-            hint="a read that never returns is a dead disk, network mount or object store: check the file named above; "
-            "timeout= sets how long to wait",
-            silent_s=silent_s,
-        )
+            patience.check()
 
     def close(self) -> None:
         """End the threads and free what is held. May be called twice."""
