@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antifreeze.core import AntifreezeError, CorruptFile, UnreadableFile, SourceNotFound
+from antifreeze.core import AntifreezeError, CorruptFile, SourceNotFound, UnreadableFile
 from antifreeze.formats import Footer, read_footer
 
 

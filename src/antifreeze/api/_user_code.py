@@ -51,10 +51,8 @@ class UserCode:
         """Return the rows of a batch as the transform makes them. The random numbers that it sees are the caller's."""
         if isinstance(self.transform, Batched):
             batch = self._call(self.transform, batch, "transform", step, first, whole=True)
-        # After a transform of batches, the rows may be anything but those that are asked for.
-        rows: list[Any] = self._call(
-            lambda b: _rows(delivery, b, num_rows), batch, "transform", step, first, whole=True
-        )
+            num_rows = _num_rows(batch, num_rows)
+        rows: list[Any] = [delivery.row(batch, i) for i in range(num_rows)]
         if self.transform is None or isinstance(self.transform, Batched):
             return rows
         return [
@@ -82,8 +80,13 @@ class UserCode:
         return UserCodeError(f"{problem}\n  at {where}", hint=hint, step=step, position=position)
 
 
-def _rows(delivery: Delivery, batch: Batch, num_rows: int) -> list[Any]:
-    return [delivery.row(batch, i) for i in range(num_rows)]
+def _num_rows(batch: Batch, otherwise: int) -> int:
+    """Return how many rows a transform of batches has left."""
+    while isinstance(batch, dict) and batch:
+        batch = next(iter(batch.values()))
+    if hasattr(batch, "num_rows"):
+        return int(batch.num_rows)
+    return len(batch) if hasattr(batch, "__len__") else otherwise
 
 
 def _text(error: Exception) -> str:
