@@ -13,8 +13,9 @@ from convert import SUBSET
 from results import Cell, Line, Record, table
 
 HOW = """\
-Every loader runs in a fresh process, all of them in turn, and the whole round is repeated; each is preceded by a
-fresh measurement of the raw decoder in the same minute, and what counts is the ratio to that neighbour. Numbers
+Every loader runs in a fresh process, all of them in turn, and the whole round is repeated (for those that the first
+round did not show to be three times behind antifreeze); each is preceded by a
+measurement of the raw decoder at most half a minute old, and what counts is the ratio to that neighbour. Numbers
 are medians, with the range of the ratio over the repeats behind. The consumer counts rows and reads one byte of
 each tensor; CPU is that of the whole process tree.
 

@@ -15,6 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, settings
+
+# No test may depend on the machine being fast, nor find another error each time it runs. `make soak` looks further.
+settings.register_profile("test", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("soak", settings.get_profile("test"), derandomize=False, max_examples=5000, print_blob=True)
+settings.load_profile("test")
 
 LENGTH = 16
 _PATIENCE_S = 10.0

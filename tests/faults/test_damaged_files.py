@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -203,3 +205,32 @@ def test_the_rest_can_be_read_by_leaving_the_damage_out(write_data: Write) -> No
     batches = within(BOUND_S, lambda: list(StreamingDataLoader(dataset.subset(good), batch_size=50, num_workers=2)))
 
     assert [n for batch in batches for n in data.check(batch)] == good
+
+
+SWOLLEN = """
+import resource, sys
+import antifreeze as af
+
+dataset = af.StreamingDataset(sys.argv[1], format="numpy", shuffle=sys.argv[2] == "shuffle")
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+rows = 0
+for batch in af.StreamingDataLoader(dataset, batch_size=16, num_workers=2, memory_limit="64MB"):
+    rows += len(batch["n"])
+print(rows, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+@pytest.mark.parametrize(("order", "small"), [("in order", 0), ("in order", 200), ("shuffle", 0)])
+def test_a_small_file_that_becomes_large_stays_within_memory(tmp_path: Path, order: str, small: int) -> None:
+    """A dictionary of one text is small in the file and in its footer, and is a gigabyte when it is decoded."""
+    which = np.ones(20_000, np.int32)
+    which[:small] = 0
+    texts = pa.DictionaryArray.from_arrays(which, ["y", "x" * 50_000])
+    table = pa.table({"n": np.arange(20_000), "text": texts})
+    pq.write_table(table, tmp_path / "a.parquet", store_schema=False)  # so that it is read as text
+    command = [sys.executable, "-c", SWOLLEN, str(tmp_path), order]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+    rows, grown_mb = map(int, done.stdout.split())
+
+    assert rows == 20_000
+    assert grown_mb < 400

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LIMIT_S = 0.3
 # The promise is the limit plus one second; the rest is for a machine that is busy with other tests.
-BOUND_S = LIMIT_S + 1.0 + 2.0
+BOUND_S = LIMIT_S + 1.0 + 4.0
 HANG_S = 40.0
 
 
@@ -183,7 +183,7 @@ def test_giving_up_an_epoch_does_not_wait_for_a_dead_disk(shared_data: Data, dea
     begin_s = time.monotonic()
     del iterator
 
-    assert time.monotonic() - begin_s < 3.0
+    assert time.monotonic() - begin_s < BOUND_S
 
 
 def test_the_thread_of_a_dead_read_ends_when_the_read_returns(shared_data: Data, dead: Dead) -> None:

@@ -70,7 +70,8 @@ def read_blocks(
     if order.deals:
         # Rows that are dealt leave the piece one by one, while it is in the cache; the smaller it is, the better. Rows
         # that are delivered in order should lie in one piece with the rest of their batch, or they are copied.
-        decoding = replace(decoding, piece_rows=max(1, decoding.piece_rows // 2))
+        rows = max(1, decoding.piece_rows // 2)
+        decoding = replace(decoding, piece_rows=rows, piece_nbytes=decoding.piece_nbytes // 2)
     producer = Producer(order, decoding, recipe.block, Arena(memory_limit // 4))
     if threads == 0:
         return InlineBlocks(producer)

@@ -18,6 +18,7 @@ from antifreeze.workers import Arrays, ArrowRows, Block, Decoding, Note, StreamR
 PIECE_NBYTES = 4 << 20
 """Rows are decoded in pieces of about this size: larger ones leave the cache and take up to three times the CPU."""
 _PIECE_ROWS = 1 << 16
+_VAGUE_PIECE_ROWS = 1 << 10  # rows whose size only decoding tells; it bounds what the first piece can take
 _OPEN_NBYTES = 1_300_000
 _SAMPLE_ROWS = 64
 _SURE_VALUES = 1 << 22
@@ -96,13 +97,11 @@ def _with_partitions(source: Source, columns: tuple[str, ...], batch: Any, file:
 
 
 def make_recipe(source: Source, wanted: Wanted, note: Note) -> Recipe:
-    """Return how to read a source. Decodes its first rows, to see whether its lists have one length."""
+    """Return how to read a source. Decodes a few rows, to see how large they are and which lists have one length."""
     columns = chosen_columns(source, wanted.columns)
     manifest = source.manifest
     facts = {f.name: f for f in manifest.columns}
-    total = sum(facts[c].nbytes for c in columns if c in facts)
-    row_nbytes = max(1, total // max(manifest.num_rows, 1)) + 8 * len(source.partitions)
-    stored = tuple(c for c in columns if c in source.schema.names) or source.schema.names[:1]
+    stored = tuple(c for c in columns if c in facts) or source.schema.names[:1]
     decoding = Decoding(
         format=Parquet(),
         files=manifest.files,
@@ -111,11 +110,16 @@ def make_recipe(source: Source, wanted: Wanted, note: Note) -> Recipe:
         fragment_group=manifest.fragment_group,
         first_rows=_first_rows(manifest.fragment_file, manifest.fragment_rows),
         columns=tuple(stored),
-        piece_rows=max(1, min(PIECE_NBYTES // row_nbytes, _PIECE_ROWS)),
+        piece_rows=_SAMPLE_ROWS,
+        piece_nbytes=PIECE_NBYTES,
         to_block=lambda batch, file, _: ArrowRows(
             pa.Table.from_batches([_with_partitions(source, columns, batch, file)])
         ),
     )
+    vague = [f.name for f in source.schema if f.name in stored and not _is_fixed_width(f.type)]
+    row_nbytes = _row_nbytes(source, columns, vague, decoding, note)
+    most_rows = _VAGUE_PIECE_ROWS if vague else _PIECE_ROWS
+    decoding = replace(decoding, piece_rows=max(1, min(PIECE_NBYTES // row_nbytes, most_rows)))
     open_nbytes = PIECE_NBYTES // 2 + sum(_open_nbytes(facts[c], manifest.num_fragments) for c in stored)
     common = {"row_nbytes": row_nbytes, "open_nbytes": open_nbytes}
     if wanted.format == "arrow":
@@ -129,6 +133,27 @@ def make_recipe(source: Source, wanted: Wanted, note: Note) -> Recipe:
 
     decoding = replace(decoding, to_block=to_arrays)
     return Recipe(decoding=decoding, block=Arrays, leaves=converter.leaves, **common)
+
+
+def _row_nbytes(source: Source, columns: Sequence[str], vague: list[str], decoding: Decoding, note: Note) -> int:
+    """Return what a row takes: what the footers say or what the first rows show, whichever is more.
+
+    Footers know the size of values that are all alike only once: a dictionary of one long text counts as one text.
+    """
+    facts = {f.name: f for f in source.manifest.columns}
+    told = sum(facts[c].nbytes for c in columns if c in facts) // max(source.manifest.num_rows, 1)
+    seen = 0
+    if vague:
+        sample = _first_batches(decoding, vague, source, _SAMPLE_ROWS, note)
+        seen = sample.get_total_buffer_size() // max(sample.num_rows, 1) if sample is not None else 0
+    return max(1, told, seen) + 8 * len(source.partitions)
+
+
+def _is_fixed_width(kind: Any) -> bool:
+    while pa.types.is_fixed_size_list(kind):
+        kind = kind.value_type
+    known = (pa.types.is_primitive, pa.types.is_decimal, pa.types.is_fixed_size_binary)
+    return any(test(kind) for test in known)
 
 
 def _open_nbytes(column: ColumnFacts, num_fragments: int) -> int:

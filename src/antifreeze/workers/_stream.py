@@ -15,6 +15,8 @@ from antifreeze.storage import check_file
 from antifreeze.workers._block import Block
 from antifreeze.workers._board import Note
 
+_TOLERANCE = 4
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Decoding:
@@ -29,6 +31,8 @@ class Decoding:
     """For each fragment the number of its first row within its file."""
     columns: tuple[str, ...]
     piece_rows: int
+    piece_nbytes: int
+    """What so many rows should take. If they take far more, fewer are decoded at a time."""
     to_block: Callable[[Any, int, Where], Block]
     """Record batch, file, where it stands -> block."""
 
@@ -43,6 +47,8 @@ class StreamReader:
         self._decoding = decoding
         self._fragment = -1
         self._opened: Fragment | None = None
+        self._piece_rows = decoding.piece_rows
+        self._oversized = False
         self._pieces: Iterator[Any] = iter(())
         self._block: Block | None = None
         self._begin = self._end = 0
@@ -69,7 +75,7 @@ class StreamReader:
         path = d.paths[file]
         note.at("open", path, group)
         check_file(path, d.files[file])
-        self._opened = d.format.open(path, group, d.columns, d.piece_rows)
+        self._opened = d.format.open(path, group, d.columns, self._piece_rows)
         self._pieces = self._opened.pieces()
         self._fragment = fragment
         self._begin = self._end = 0
@@ -83,14 +89,24 @@ class StreamReader:
         batch = None
         while row >= self._end:
             self._block = batch = None
+            if self._oversized:  # footers told too little of it; what was read before is decoded again, once
+                self._oversized = False
+                self._open(fragment, note)
             note.at("decode", d.paths[file], group, self._end)
             batch = next(self._pieces)
             self._begin, self._end = self._end, self._end + batch.num_rows
+            self._weigh(batch.num_rows, batch.get_total_buffer_size())
         if batch is not None:
             note.at("convert", d.paths[file], group, self._begin)
             file_row = d.first_rows[fragment] + self._begin
             where = Where(file=d.paths[file], row_group=group, first_row=self._begin, file_row=file_row)
             self._block = d.to_block(batch, file, where)
+
+    def _weigh(self, num_rows: int, nbytes: int) -> None:
+        """Decode fewer rows at a time if these took far more memory than they should."""
+        if nbytes > _TOLERANCE * self._decoding.piece_nbytes and num_rows > 1:
+            self._piece_rows = max(1, num_rows * self._decoding.piece_nbytes // nbytes)
+            self._oversized = True
 
     def _part(self, rows: range | Longs) -> Block:
         """Return some rows of the piece at hand, and let go of it when its last row is among them."""
