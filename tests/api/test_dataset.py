@@ -156,6 +156,15 @@ def test_iteration_gives_every_row_in_order_and_can_be_repeated(shared_data: Dat
         assert i == 308
 
 
+@pytest.mark.parametrize("rows", [slice(5, 20), [7, 3, 3], range(0, 9, 4)], ids=str)
+def test_a_subset_can_be_asked_for_at_construction(shared_data: Data, rows: Any) -> None:
+    """The argument and the method of one name mean the same."""
+    whole = StreamingDataset(shared_data.path, columns=["n"])
+    part = StreamingDataset(shared_data.path, columns=["n"], subset=rows)
+
+    assert numbers(part) == numbers(whole.subset(rows))
+
+
 def test_shuffled_iteration_gives_every_row_once_in_another_order_each_time(shared_data: Data) -> None:
     """Each pass over a shuffled dataset is an epoch of its own; setting the epoch brings one back."""
     dataset = StreamingDataset(shared_data.path, shuffle=True, columns=["n"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,16 @@ from antifreeze.formats import Kind, Leaf
 
 Array = NDArray[Any]
 Block = Mapping[str, Array]
-Finish = Callable[[Block], dict[str, Any]]
+
+
+class Finish(Protocol):
+    """Makes the user's batch from the rows ``start`` to ``stop`` of a block."""
+
+    def __call__(self, block: Block, start: int = 0, stop: int | None = None) -> dict[str, Any]:
+        """Return the batch."""
+        ...
+
+
 _Make = Callable[[Array], Any]
 
 
@@ -41,15 +50,15 @@ def assemble(leaves: Sequence[Leaf], makes: Sequence[_Make | None]) -> Finish:
     """
     steps = [(leaf.key, make or _same) for leaf, make in zip(leaves, makes, strict=True)]
     if all(len(leaf.path) == 1 for leaf in leaves):
-        return lambda block: {key: make(block[key]) for key, make in steps}
+        return lambda block, start=0, stop=None: {key: make(block[key][start:stop]) for key, make in steps}
 
-    def finish(block: Block) -> dict[str, Any]:
+    def finish(block: Block, start: int = 0, stop: int | None = None) -> dict[str, Any]:
         batch: dict[str, Any] = {}
         for leaf, (key, make) in zip(leaves, steps, strict=True):
             level = batch
             for name in leaf.path[:-1]:
                 level = level.setdefault(name, {})
-            level[leaf.path[-1]] = make(block[key])
+            level[leaf.path[-1]] = make(block[key][start:stop])
         return batch
 
     return finish

@@ -54,6 +54,7 @@ class StreamingDataset:
         pad: a value that ragged lists are padded with, or one for each column as a dict. Without it, a ragged column is
             a list with one tensor for each row.
         ragged: list columns to be treated as ragged although all their rows seem to have one length.
+        subset: the rows to take, as in the method of that name; all of them by default.
         hive: whether ``key=value`` folders are columns.
         index_path: where the manifest stands, if not in the directory.
         item_loader: a ``ParquetLoader``; of use for its ``columns`` only.
@@ -74,6 +75,7 @@ class StreamingDataset:
         fill_null: object = None,
         pad: object = None,
         ragged: Sequence[str] = (),
+        subset: slice | range | Sequence[int] | None = None,
         hive: bool = False,
         index_path: str | None = None,
         item_loader: ParquetLoader | None = None,
@@ -103,6 +105,8 @@ class StreamingDataset:
         self._wanted = Wanted(columns=self._columns, format=format, fill_null=fill_null, ragged=tuple(ragged))
         make_delivery(format, expected_leaves(self._source, self._wanted), pad)  # raises now what is wrong with pad
         self._selection: Selection = None
+        if subset is not None:
+            self._selection = self.subset(subset)._selection
 
     # -- what it is ------------------------------------------------------------------------------------------------
 

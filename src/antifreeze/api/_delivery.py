@@ -39,7 +39,7 @@ class Delivery(Protocol):
 class _ArrayDelivery:
     def __init__(
         self,
-        finish: Callable[[dict[str, Any]], Batch],
+        finish: adapters.Finish,
         row: Callable[[Batch, int], Row],
         collate: Callable[[Sequence[Any]], Batch],
         pin: Callable[[Batch], Batch],
@@ -47,7 +47,7 @@ class _ArrayDelivery:
         self._finish, self.row, self.collate, self.pin = finish, row, collate, pin
 
     def batch(self, block: Arrays, start: int, stop: int) -> Batch:
-        return self._finish({name: column[start:stop] for name, column in block.columns.items()})
+        return self._finish(block.columns, start, stop)
 
 
 class _ArrowDelivery:

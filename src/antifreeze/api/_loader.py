@@ -116,12 +116,11 @@ class StreamingDataLoader:
 
     def _batches(self, blocks: Blocks, code: UserCode) -> Iterator[Batch]:
         delivery = self.dataset._delivery
-        make, check_process = delivery.batch, blocks.check_process
         plain = code.transform is None and code.collate_fn is None
         first = 0
         for step, (block, start, stop) in enumerate(cut(blocks, self.batch_size, drop_last=self.drop_last)):
-            check_process()
-            batch = make(block, start, stop)
+            blocks.check_process()
+            batch = delivery.batch(block, start, stop)
             del block
             if not plain:
                 batch = code.apply(delivery, batch, step, first, stop - start)
