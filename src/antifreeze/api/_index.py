@@ -58,7 +58,7 @@ def _check_folder(place: str) -> None:
     if not os.access(folder, os.W_OK | os.X_OK):
         hint = (
             "pass index_path=... with a place that can be written, or do not index at all: "
-            "the footers are then read at first use"
+            "the footers are then read when the dataset is opened"
         )
         message = f"the manifest {place} cannot be written: the folder is read-only"
         raise InputError(message, hint=hint, path=place)

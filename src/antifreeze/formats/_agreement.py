@@ -55,9 +55,9 @@ def _differences(model: pa.Schema, other: pa.Schema, empty: bool) -> list[str]:
     found = [f"{name!r} is missing" for name in model.names if name not in other.names]
     found += [f"{field.name!r} ({field.type}) is extra" for field in other if field.name not in model.names]
     found += [f"{name!r} stands {count} times" for name in model.names if (count := other.names.count(name)) > 1]
-    if found:
-        return found
     for field in other:
+        if field.name not in model.names or other.names.count(field.name) > 1:
+            continue
         wanted = model.field(field.name).type
         null_column = empty and pa.types.is_null(field.type)
         if not null_column and _relaxed(field.type) != _relaxed(wanted):

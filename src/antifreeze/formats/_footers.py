@@ -150,7 +150,7 @@ def _check_marks(path: str, size: int, head: bytes, tail: bytes) -> None:
         raise _encrypted(path)
     if not tail.endswith(_MAGIC):
         if not head.startswith(_MAGIC):
-            hint = "leave it out, for example with a glob such as 'data/**/*.parquet'"
+            hint = "take it out of the folder, or name the files to read by a list or a glob"
             raise _corrupt(path, f"is not a Parquet file (starts with {head!r})", hint)
         raise _corrupt(path, "has no footer: it was probably cut off while it was written or copied")
     if size < _END_BYTES + len(_MAGIC):

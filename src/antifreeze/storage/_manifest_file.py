@@ -39,7 +39,7 @@ def write_manifest(manifest: Manifest, path: str) -> None:
     except OSError as error:
         hint = (
             "pass index_path=... with a place that can be written, or do not index at all: "
-            "the footers are then read at first use"
+            "the footers are then read when the dataset is opened"
         )
         reason = error.strerror or str(error)
         raise InputError(f"the manifest {path} cannot be written: {reason}", hint=hint, path=path) from error
@@ -111,7 +111,7 @@ def read_manifest(path: str) -> Manifest:
 
 
 def _error(path: str, what: str) -> ManifestError:
-    hint = "run index_parquet_dataset again, or delete the file: the footers are then read at first use"
+    hint = "run index_parquet_dataset again, or delete the file: the footers are then read when the dataset is opened"
     return ManifestError(f"the manifest {path} {what}", hint=hint, path=path)
 
 
