@@ -52,7 +52,7 @@ def ours(table: Table, cell: Cell) -> Line | None:
 def best(table: Table, cell: Cell, group: str) -> Line | None:
     """The fastest variant of a peer in that cell."""
     lines = [line for line in table.get(cell, {}).values() if line.case.group == group and line.repeats]
-    return max(lines, key=lambda line: line.ratio, default=None)
+    return max(lines, key=lambda line: line.running_ratio, default=None)
 
 
 def failure(table: Table, cell: Cell, group: str) -> str:
@@ -98,7 +98,7 @@ def against_peer(table: Table, cell: Cell, group: str, bar: str, least: float | 
         return Bar(what=what, bar=bar, measured="-", passed=None)
     if peer is None:
         return Bar(what=what, bar=bar, measured=f"the peer gave no batch: {why}", passed=None)
-    times = line.ratio / peer.ratio
+    times = line.running_ratio / peer.running_ratio
     measured = f"{times:,.{2 if times < 10 else 0}f} x {peer.case.label} ({peer.rows_per_s:,.0f} rows/s)"
     passed = None if least is None else times >= least
     return Bar(what=what, bar=bar, measured=measured, passed=passed)

@@ -91,6 +91,11 @@ class Record:
         return rows_per_s(self.measured, self.kind) / self.raw_rows_per_s
 
     @property
+    def running_ratio(self) -> float:
+        """The same by the rule for peers, whoever it is: two loaders are compared by one rule."""
+        return rows_per_s(self.measured, "peer") / self.raw_rows_per_s
+
+    @property
     def cpu_ratio(self) -> float:
         """CPU per row as a multiple of the raw neighbour's."""
         return cpu_us_per_row(self.measured, self.kind) / self.raw_cpu_us
@@ -114,6 +119,7 @@ class Line:
     error: str = ""
     rows_per_s: float = 0.0
     ratio: float = 0.0
+    running_ratio: float = 0.0
     ratio_low: float = 0.0
     ratio_high: float = 0.0
     cpu_us: float = 0.0
@@ -137,6 +143,7 @@ def line(records: list[Record]) -> Line:
         error=next((record.error for record in records if record.error), ""),
         rows_per_s=median(rows_per_s(record.measured, record.kind) for record in good),
         ratio=median(ratios),
+        running_ratio=median(record.running_ratio for record in good),
         ratio_low=min(ratios),
         ratio_high=max(ratios),
         cpu_us=median(cpu_us_per_row(record.measured, record.kind) for record in good),

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from antifreeze.formats._leaves import ArrowArray
@@ -42,6 +41,8 @@ def spans(array: ArrowArray) -> tuple[NDArray[np.integer[Any]], ArrowArray]:
         if kind is pa.FixedSizeListArray:
             size = array.type.list_size
             return np.arange(count + 1) * size, array.values.slice(array.offset * size, count * size)
+    import pyarrow.compute as pc  # takes a quarter of a second, and few need it
+
     ends = np.zeros(count + 1, np.int64)
     lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
     np.cumsum(lengths, out=ends[1:])

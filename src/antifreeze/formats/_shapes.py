@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from antifreeze.core import ColumnFacts
 from antifreeze.formats._leaves import ArrowArray, dtype_of, levels
+from antifreeze.formats._lists import spans
 from antifreeze.formats._scalars import unwrapped
 
 
@@ -18,11 +19,14 @@ def _shape_of(column: ArrowArray, depth: int) -> tuple[int, ...] | None:
     shape: list[int] = []
     for _ in range(depth):
         column = unwrapped(column)
-        lengths = pc.unique(pc.drop_null(pc.list_value_length(column)))
-        if len(lengths) != 1:
+        ends, values = spans(column)
+        lengths = np.diff(ends)
+        if column.null_count:
+            lengths = lengths[column.is_valid().to_numpy(zero_copy_only=False)]
+        if not len(lengths) or (lengths != lengths[0]).any():
             return None
-        shape.append(lengths[0].as_py())
-        column = column.flatten()
+        shape.append(int(lengths[0]))
+        column = values
     return tuple(shape)
 
 

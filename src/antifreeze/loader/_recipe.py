@@ -117,14 +117,15 @@ def make_recipe(source: Source, wanted: Wanted, note: Note) -> Recipe:
         ),
     )
     vague = [f.name for f in source.schema if f.name in stored and not _is_fixed_width(f.type)]
-    row_nbytes = _row_nbytes(source, columns, vague, decoding, note)
+    sample = _first_batches(decoding, vague, source, _SAMPLE_ROWS, note) if vague else None
+    row_nbytes = _row_nbytes(source, columns, sample)
     most_rows = _VAGUE_PIECE_ROWS if vague else _PIECE_ROWS
     decoding = replace(decoding, piece_rows=max(1, min(PIECE_NBYTES // row_nbytes, most_rows)))
     open_nbytes = PIECE_NBYTES // 2 + sum(_open_nbytes(facts[c], manifest.num_fragments) for c in stored)
     common = {"row_nbytes": row_nbytes, "open_nbytes": open_nbytes}
     if wanted.format == "arrow":
         return Recipe(decoding=decoding, block=ArrowRows, leaves=(), **common)
-    converter = _converter(source, decoding, wanted, note)
+    converter = _converter(source, decoding, wanted, sample, note)
 
     def to_arrays(batch: Any, file: int, where: Where) -> Arrays:
         if source.partitions:
@@ -135,17 +136,14 @@ def make_recipe(source: Source, wanted: Wanted, note: Note) -> Recipe:
     return Recipe(decoding=decoding, block=Arrays, leaves=converter.leaves, **common)
 
 
-def _row_nbytes(source: Source, columns: Sequence[str], vague: list[str], decoding: Decoding, note: Note) -> int:
+def _row_nbytes(source: Source, columns: Sequence[str], sample: Any) -> int:
     """Return what a row takes: what the footers say or what the first rows show, whichever is more.
 
     Footers know the size of values that are all alike only once: a dictionary of one long text counts as one text.
     """
     facts = {f.name: f for f in source.manifest.columns}
     told = sum(facts[c].nbytes for c in columns if c in facts) // max(source.manifest.num_rows, 1)
-    seen = 0
-    if vague:
-        sample = _first_batches(decoding, vague, source, _SAMPLE_ROWS, note)
-        seen = sample.get_total_buffer_size() // max(sample.num_rows, 1) if sample is not None else 0
+    seen = sample.get_total_buffer_size() // max(sample.num_rows, 1) if sample is not None else 0
     return max(1, told, seen) + 8 * len(source.partitions)
 
 
@@ -170,7 +168,7 @@ def _first_rows(files: Sequence[int], rows: Sequence[int]) -> Sequence[int]:
     return first
 
 
-def _converter(source: Source, decoding: Decoding, wanted: Wanted, note: Note) -> Converter:
+def _converter(source: Source, decoding: Decoding, wanted: Wanted, sample: Any, note: Note) -> Converter:
     facts = {f.name: f for f in source.manifest.columns}
     schema = _schema(source, wanted)
     nested = [f for f in schema if f.name in facts and pa.types.is_nested(f.type) and f.name not in wanted.ragged]
@@ -180,8 +178,8 @@ def _converter(source: Source, decoding: Decoding, wanted: Wanted, note: Note) -
         # Footers tell how many values a column has, not how they are spread over rows: three rows of 1, 2 and 3 values
         # look like three rows of 2. A small dataset is looked at as a whole; in a large one, the same round number in
         # every row group and in the first rows is no accident, and each piece is checked all the same.
-        small = sum(facts[c].values for c in lists) <= _SURE_VALUES
-        sample = _first_batches(decoding, lists, source, None if small else _SAMPLE_ROWS, note)
+        if sum(facts[c].values for c in lists) <= _SURE_VALUES:
+            sample = _first_batches(decoding, lists, source, None, note)
         shapes = infer_shapes(pa.schema(nested), facts, sample)
     return Converter(schema, shapes=shapes, fill_null=wanted.fill_null)
 

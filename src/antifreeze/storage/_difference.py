@@ -54,7 +54,7 @@ def check_unchanged(manifest: Manifest, listing: Listing, manifest_path: str) ->
         parts = ["the same files were indexed in another order"]
     raise SourceChanged(
         f"the files in {listing.root} are not those of {manifest_path}: {'; '.join(parts)}",
-        hint="run index_parquet_dataset again, or delete the manifest; footers are then read when the dataset is opened",
+        hint="run index_parquet_dataset again, or delete the manifest: footers are then read when a dataset is opened",
         path=manifest_path,
         changed=difference.changed,
         vanished=difference.vanished,
