@@ -80,7 +80,7 @@ def loader_row(line: Line, best_ratio: float) -> list[str]:
         name,
         f"{line.rows_per_s:,.0f}",
         f"{line.ratio:.3f}{spread}" if line.ratio < 0.1 else f"{line.ratio:.2f}{spread}",
-        f"{best_ratio / line.ratio:,.2f} x" if best_ratio and line.case.name not in {ANTIFREEZE, RAW} else "",
+        f"{best_ratio / line.running_ratio:,.2f} x" if best_ratio and line.case.name not in {ANTIFREEZE, RAW} else "",
         f"{line.cpu_ratio:,.2f}",
         f"{line.first_s:.2f}",
         f"{line.peak_mb:,.0f}",
@@ -92,7 +92,7 @@ def cell_section(cell: Cell, lines: dict[str, Line]) -> list[str]:
     head = ["loader", "rows/s", "of raw", "antifreeze is", "CPU per row, of raw", "first batch s", "peak MB", ""]
     order = sorted(lines.values(), key=lambda line: -line.ratio)
     ours = lines.get(ANTIFREEZE)
-    best_ratio = ours.ratio if ours is not None and ours.repeats else 0.0
+    best_ratio = ours.running_ratio if ours is not None and ours.repeats else 0.0
     rows = [loader_row(line, best_ratio) for line in order]
     title = f"### Workload {cell.workload}, batch {cell.batch}, {'shuffled' if cell.shuffle else 'in order'}"
     return [title, "", *markdown_table(head, rows, {1, 2, 3, 4, 5, 6})]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -66,13 +66,7 @@ def read_blocks(
     order: Order, recipe: Recipe, *, threads: int, ahead: int, memory_limit: int, stall_limit_s: float
 ) -> Blocks:
     """Start an epoch and return its blocks in order. Without threads, they are made when they are asked for."""
-    decoding = recipe.decoding
-    if order.deals:
-        # Rows that are dealt leave the piece one by one, while it is in the cache; the smaller it is, the better. Rows
-        # that are delivered in order should lie in one piece with the rest of their batch, or they are copied.
-        rows = max(1, decoding.piece_rows // 2)
-        decoding = replace(decoding, piece_rows=rows, piece_nbytes=decoding.piece_nbytes // 2)
-    producer = Producer(order, decoding, recipe.block, Arena(memory_limit // 4))
+    producer = Producer(order, recipe.decoding, recipe.block, Arena(memory_limit // 4))
     if threads == 0:
         return InlineBlocks(producer)
     # The rest of the limit is left to what is open and being decoded, and to what the allocators keep.

@@ -121,7 +121,7 @@ def make_recipe(source: Source, wanted: Wanted, note: Note) -> Recipe:
     row_nbytes = _row_nbytes(source, columns, sample)
     most_rows = _VAGUE_PIECE_ROWS if vague else _PIECE_ROWS
     decoding = replace(decoding, piece_rows=max(1, min(PIECE_NBYTES // row_nbytes, most_rows)))
-    open_nbytes = PIECE_NBYTES // 2 + sum(_open_nbytes(facts[c], manifest.num_fragments) for c in stored)
+    open_nbytes = PIECE_NBYTES + sum(_open_nbytes(facts[c], manifest.num_fragments) for c in stored)
     common = {"row_nbytes": row_nbytes, "open_nbytes": open_nbytes}
     if wanted.format == "arrow":
         return Recipe(decoding=decoding, block=ArrowRows, leaves=(), **common)
