@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,6 +15,7 @@ WINDOW_NBYTES = 32 << 20
 """Rows are shuffled within about this much decoded data at a time."""
 _WINDOW_ROWS = 1 << 20
 _STREAMS = 16
+_ROOMY_NBYTES = 1 << 30
 STALL_LIMIT_S = 120.0
 
 Selection = range | Longs | None
@@ -66,7 +67,11 @@ def read_blocks(
     order: Order, recipe: Recipe, *, threads: int, ahead: int, memory_limit: int, stall_limit_s: float
 ) -> Blocks:
     """Start an epoch and return its blocks in order. Without threads, they are made when they are asked for."""
-    producer = Producer(order, recipe.decoding, recipe.block, Arena(memory_limit // 4))
+    decoding = recipe.decoding
+    if memory_limit < _ROOMY_NBYTES:  # every open fragment holds a piece
+        rows = max(1, decoding.piece_rows * memory_limit // _ROOMY_NBYTES)
+        decoding = replace(decoding, piece_rows=rows)
+    producer = Producer(order, decoding, recipe.block, Arena(memory_limit // 4))
     if threads == 0:
         return InlineBlocks(producer)
     # The rest of the limit is left to what is open and being decoded, and to what the allocators keep.
