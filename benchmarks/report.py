@@ -43,7 +43,7 @@ def machine() -> dict[str, str]:
     return {
         "processor": f"{model}, {cores} cores",
         "memory": f"{memory_kb / 1e6:.0f} GB",
-        "system": f"{platform.system()} {platform.release()}",
+        "system": f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}",
         "Python": platform.python_version(),
     }
 
