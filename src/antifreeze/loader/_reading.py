@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from antifreeze.core import Manifest
-from antifreeze.loader._recipe import Recipe
+from antifreeze.loader._recipe import PIECE_NBYTES, Recipe
 from antifreeze.plan import Limits, Listed, Longs, Order, Sequential, Shuffled, view_of_all, view_of_range, view_of_rows
 from antifreeze.workers import Arena, Blocks, InlineBlocks, Producer, ThreadedBlocks
 
@@ -60,7 +60,8 @@ def _streams(recipe: Recipe, memory_limit: int | None) -> int:
     """Return how many fragments to have open at a time: half of the memory may go to them."""
     if memory_limit is None:
         return _STREAMS
-    return max(1, min(_STREAMS, memory_limit // 2 // recipe.open_nbytes))
+    piece = PIECE_NBYTES * min(memory_limit, _ROOMY_NBYTES) // _ROOMY_NBYTES
+    return max(1, min(_STREAMS, memory_limit // 2 // (recipe.open_nbytes + piece)))
 
 
 def read_blocks(

@@ -43,7 +43,7 @@ class Recipe:
     leaves: tuple[Leaf, ...]
     row_nbytes: int
     open_nbytes: int
-    """What a fragment holds while it is open and being decoded."""
+    """What a fragment holds while it is open, beside the piece that is being decoded."""
 
 
 def chosen_columns(source: Source, columns: Sequence[str] | None) -> tuple[str, ...]:
@@ -121,7 +121,7 @@ def make_recipe(source: Source, wanted: Wanted, note: Note) -> Recipe:
     row_nbytes = _row_nbytes(source, columns, sample)
     most_rows = _VAGUE_PIECE_ROWS if vague else _PIECE_ROWS
     decoding = replace(decoding, piece_rows=max(1, min(PIECE_NBYTES // row_nbytes, most_rows)))
-    open_nbytes = PIECE_NBYTES + sum(_open_nbytes(facts[c], manifest.num_fragments) for c in stored)
+    open_nbytes = sum(_open_nbytes(facts[c], manifest.num_fragments) for c in stored)
     common = {"row_nbytes": row_nbytes, "open_nbytes": open_nbytes}
     if wanted.format == "arrow":
         return Recipe(decoding=decoding, block=ArrowRows, leaves=(), **common)
