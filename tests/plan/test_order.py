@@ -143,6 +143,13 @@ def test_a_permutation_depends_on_every_argument(changed: dict[str, int], expect
     assert np.array_equal(one, two) is expected
 
 
+def test_large_seeds_that_differ_by_one_give_other_orders() -> None:
+    """Seeds are often hashes; rounding one would make runs alike that should differ."""
+    one, two = (permutation(100, seed=2**64 - k, epoch=0, use=Use.ROUND).tolist() for k in (1, 2))
+
+    assert one != two
+
+
 def test_a_permutation_is_the_same_on_every_machine_and_release() -> None:
     """A run that is resumed elsewhere must see the same order; this pins it."""
     assert permutation(8, seed=42, epoch=3, use=Use.ROUND, index=5).tolist() == [6, 7, 4, 0, 3, 5, 2, 1]
