@@ -195,16 +195,19 @@ class ThreadedBlocks:
             for i, note in enumerate(self._notes)
         ]
         self._finalizer = weakref.finalize(self, _end, self._epoch, self._threads, self._pid)
-        for i, thread in enumerate(self._threads):
-            try:
+        try:
+            for thread in self._threads:
                 thread.start()
-            except RuntimeError as error:
-                self.close()
-                raise ConfigError(
-                    f"decoder thread {i} of {threads} could not be started: {error}",
-                    hint="lower num_workers, or raise the limit on threads (ulimit -u, or the container's pids limit)",
-                    argument="num_workers",
-                ) from error
+        except RuntimeError as error:
+            self.close()
+            raise ConfigError(
+                f"decoder thread {thread.name} of {threads} could not be started: {error}",
+                hint="lower num_workers, or raise the limit on threads (ulimit -u, or the container's pids limit)",
+                argument="num_workers",
+            ) from error
+        except BaseException:  # Ctrl-C while a thread is being started: nobody else has this object yet, to close it
+            self.close()
+            raise
 
     def __iter__(self) -> Iterator[Block]:
         return self
