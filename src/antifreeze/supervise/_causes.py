@@ -1,0 +1,250 @@
+"""The closed list of reasons why a worker process stands still or is gone, each with words that help."""
+
+from __future__ import annotations
+
+import enum
+import signal
+from dataclasses import dataclass
+from typing import Self
+
+
+class Cause(enum.Enum):
+    """Why a worker does not go on. The value is the name under which the documentation explains it."""
+
+    title: str
+    """What the worker does, for a message: worker 3 ..."""
+    hint: str
+    """What to do about it."""
+
+    def __new__(cls, slug: str, title: str = "", hint: str = "") -> Self:
+        """Make a member whose value is its slug. ``Cause("lock")`` finds it."""
+        cause = object.__new__(cls)
+        cause._value_ = slug
+        cause.title, cause.hint = title, hint
+        return cause
+
+    KILLED = (
+        "killed",
+        "was killed by SIGKILL or another signal from outside",
+        (
+            "Somebody sent it the signal: a person, the scheduler, or an out-of-memory killer that this container "
+            "cannot see. Look at `dmesg` on the host and at the scheduler's log; if memory was short, use fewer "
+            "workers."
+        ),
+    )
+    OUT_OF_MEMORY = (
+        "out-of-memory",
+        "was killed by SIGKILL because memory ran out",
+        (
+            "`dmesg | grep -i oom` names the memory limit that was hit. Use fewer workers, a smaller batch_size or "
+            "prefetch_factor, or give the job more memory."
+        ),
+    )
+    CRASHED = (
+        "crashed",
+        "crashed in native code",
+        (
+            "A native library that the dataset uses failed: load the sample that is named in a process of its own, "
+            "with `python -X faulthandler`. After SIGBUS, look whether a mapped file was cut or its disk is full."
+        ),
+    )
+    EXITED = (
+        "exited",
+        "exited in the middle of its work",
+        (
+            "Something called `sys.exit` or `os._exit`, or an interpreter ended with an error: look for it in the "
+            "dataset and its libraries, and for a traceback on stderr. Raise an exception instead; it is reported "
+            "with its sample."
+        ),
+    )
+    STOPPED = (
+        "stopped",
+        "is stopped (SIGSTOP)",
+        (
+            "Somebody stopped or froze it: a person, job control, a checkpoint tool. `kill -CONT` with its process id "
+            "lets it go on; a control group that is frozen must be thawed."
+        ),
+    )
+    TRACED = (
+        "traced",
+        "is held by a debugger",
+        "A debugger or tracer (gdb, strace, py-spy without --nonblocking) holds it. Let it go on or detach.",
+    )
+    DEAD_DISK = (
+        "dead-disk",
+        "waits for a disk or network file system that does not answer",
+        (
+            "Not even SIGKILL ends such a wait. Try `ls` on the mount from another shell; look at `dmesg` for I/O "
+            "errors and at the NFS, Lustre or FUSE server behind it."
+        ),
+    )
+    SLEEPING = (
+        "sleeping",
+        "sleeps",
+        (
+            "The line that is named calls a sleep: often the pause before another try of something that failed. "
+            "Bound the number of tries and raise the last error."
+        ),
+    )
+    NETWORK = (
+        "network",
+        "waits for a network peer",
+        (
+            "The peer does not answer and the call has no timeout. Give sockets and clients one (`timeout=`, "
+            "`socket.setdefaulttimeout(30)`), and check that the peer can be reached from this machine."
+        ),
+    )
+    LOCK = (
+        "lock",
+        "waits for a lock or for another thread",
+        (
+            "Somebody holds what it waits for: two locks that are taken in different orders, a lock of a worker that "
+            "died, or a thread that has ended. Take locks in one order and with a timeout, and share none between "
+            "workers."
+        ),
+    )
+    FULL_PIPE = (
+        "full-pipe",
+        "writes into a pipe that nobody reads",
+        (
+            "Whoever reads the output of this job (stdout, stderr or a pipe of its own) has stopped reading. "
+            "Read it, send it to a file, or print less in the dataset."
+        ),
+    )
+    CHILD = (
+        "child",
+        "waits for another process",
+        (
+            "A program that it started, or the other end of a pipe, does not finish. Give the call a limit, such as "
+            "`subprocess.run(..., timeout=60)`, and read the output of the program while it runs."
+        ),
+    )
+    FILE = (
+        "file",
+        "waits for a file",
+        (
+            "The file system is slow or does not answer. Read the file that is named from another shell; if that "
+            "takes as long, copy the data to a local disk."
+        ),
+    )
+    BUSY = (
+        "busy",
+        "computes without an end",
+        (
+            "The line that is named does not return: a loop without an end, a sample of extreme size, or native code "
+            "that may hold the interpreter's lock. Try that sample alone, and set a longer limit if it is only slow."
+        ),
+    )
+    RETRYING = (
+        "retrying",
+        "tries something again and again",
+        (
+            "It works a little, waits, and works again without getting anywhere: usually a retry loop around a "
+            "service that is down. Bound the number of tries and raise the last error."
+        ),
+    )
+    LEAK = (
+        "leak",
+        "holds more memory than it may",
+        (
+            "Something in the dataset keeps what it loads: a cache without a limit, a list that grows, a file that "
+            "stays open. Bound it, or give a higher limit."
+        ),
+    )
+    STARTUP = (
+        "startup",
+        "does not get as far as its first task",
+        (
+            "Importing a module or unpickling the dataset does not end. Look at what runs at import, at "
+            "`__setstate__` and at worker_init_fn, and keep large data out of the dataset's attributes."
+        ),
+    )
+    UNKNOWN = (
+        "unknown",
+        "stands still, and nothing shows why",
+        "Look at it from outside: `py-spy dump --native --pid` with its process id shows the line of every thread.",
+    )
+
+
+CRASHES = {
+    signal.SIGSEGV: "segmentation fault",
+    signal.SIGBUS: "bus error",
+    signal.SIGABRT: "aborted by itself",
+    signal.SIGFPE: "arithmetic error",
+    signal.SIGILL: "illegal instruction",
+    signal.SIGTRAP: "trap",
+    signal.SIGSYS: "forbidden system call",
+}
+"""The signals that a process brings upon itself, in words."""
+
+
+def describe_exit(exit_code: int) -> str:
+    """Return how a process ended, in words. A negative code is the signal that ended it, as in ``subprocess``."""
+    if exit_code >= 0:
+        return f"exited with exit code {exit_code}"
+    try:
+        name = signal.Signals(-exit_code).name
+    except ValueError:  # a real-time signal has no name
+        return f"killed by signal {-exit_code}"
+    if words := CRASHES.get(signal.Signals(-exit_code)):
+        return f"crashed with {name} (signal {-exit_code}), {words}"
+    return f"killed by {name} (signal {-exit_code})"
+
+
+STARTING = frozenset({"start", "starting", "born", "load", "init"})
+"""The stages before the first task."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """All that is known of a worker at the time of a finding. What is not known is empty."""
+
+    pid: int = 0
+    exit_code: int | None = None
+    """Negative: the signal that ended it. None: it lives."""
+    oom_kills: int = 0
+    """How far the kernel's counters of out-of-memory kills went up."""
+    state: str = ""
+    """The letter of ``/proc/<pid>/stat``; empty when it could not be read."""
+    wchan: str = ""
+    syscall: str = ""
+    """The system call that the main thread is in; its number where the name is not known."""
+    syscall_target: str = ""
+    """What the first argument of the call stands for: a path, ``pipe:[5]``, ``socket to 10.0.0.1:443``."""
+    syscall_fd: int = -1
+    cpu_share: float = 0.0
+    """Seconds of CPU per second, over the time it was watched."""
+    moved_bytes: int = 0
+    changing: bool = False
+    """Whether it was seen in different calls: it waits often, not long."""
+    threads: int = 0
+    children: int = 0
+    rss_nbytes: int = 0
+    rss_limit_nbytes: int = 0
+    """What it may hold; 0: no limit."""
+    stage: str = ""
+    """The name of the stage in its board record, in any case; one of ``STARTING`` before the first task."""
+    stack: str = ""
+    """The text that ``faulthandler`` wrote."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A cause, with what speaks for it."""
+
+    cause: Cause
+    evidence_lines: tuple[str, ...]
+    exit_code: int | None = None
+
+    @property
+    def title(self) -> str:
+        """What the worker did, for a message. A death by a signal has the name of the signal in it."""
+        if self.exit_code is None or self.cause is Cause.OUT_OF_MEMORY:
+            return self.cause.title
+        words = describe_exit(self.exit_code)
+        return f"was {words}" if words.startswith("killed") else words
+
+    @property
+    def hint(self) -> str:
+        """What to do about it."""
+        return self.cause.hint

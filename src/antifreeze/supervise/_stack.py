@@ -1,0 +1,73 @@
+"""The text that ``faulthandler`` writes, read back as frames."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+_HEAD = re.compile(r"(?:Current thread|Thread|Stack)\b.*\(most recent call first\):")
+_FRAME = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')
+# The worker runs the same interpreter as we do, so its standard library and its antifreeze are where ours are.
+_STANDARD = (str(Path(os.__file__).parent) + os.sep, "<frozen ")
+_OURS = str(Path(__file__).parents[1]) + os.sep
+_INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """One line of Python that a thread stands on."""
+
+    file: str
+    line: int
+    """0 where it is not known."""
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} in {self.function}"
+
+
+def parse_stack(text: str) -> tuple[Frame, ...]:
+    """Return the frames of the main thread, innermost first.
+
+    The interpreter puts new threads in front of its list, so the main thread comes last.
+    """
+    threads: list[list[Frame]] = [[]]
+    for line in text.splitlines():
+        if _HEAD.match(line):
+            threads.append([])
+        elif match := _FRAME.match(line):
+            number = int(match[2]) if match[2].isdigit() else 0
+            threads[-1].append(Frame(file=match[1], line=number, function=match[3]))
+    return tuple(next((frames for frames in reversed(threads) if frames), []))
+
+
+def is_standard(frame: Frame) -> bool:
+    """Whether it belongs to Python itself."""
+    return frame.file.startswith(_STANDARD) and not _INSTALLED.search(frame.file)
+
+
+def is_user(frame: Frame) -> bool:
+    """Whether it is the user's own: not Python's, not of an installed package, not ours."""
+    return not (is_standard(frame) or frame.file.startswith(_OURS) or _INSTALLED.search(frame.file))
+
+
+def user_frames(frames: tuple[Frame, ...], most: int = 3) -> tuple[Frame, ...]:
+    """Return the innermost frames that say most to the user: the user's own, or else the innermost one."""
+    mine = tuple(frame for frame in frames if is_user(frame))
+    if mine:
+        return mine[:most]
+    # A dataset that was installed as a package is the user's, too; torch and antifreeze only call it.
+    theirs = [f for f in frames if not is_standard(f) and not f.file.startswith(_OURS) and not _is_torch(f)]
+    return tuple(theirs[:1]) or frames[:1]
+
+
+def called_by_user(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
+    """Return the frames of libraries that the user's innermost line has called, innermost first."""
+    first = next((i for i, frame in enumerate(frames) if is_user(frame)), len(frames))
+    return frames[:first]
+
+
+def _is_torch(frame: Frame) -> bool:
+    return bool(re.search(r"[/\\](?:site|dist)-packages[/\\]torch[/\\]", frame.file))
