@@ -6,8 +6,11 @@ from antifreeze.core._errors import (
     ConfigError,
     CorruptFile,
     DataError,
+    DuplicateData,
     InputError,
     ManifestError,
+    NotPicklable,
+    NotRepeatable,
     NullValue,
     RaggedColumn,
     SchemaMismatch,
@@ -17,6 +20,7 @@ from antifreeze.core._errors import (
     UnknownColumn,
     UnreadableFile,
     UserCodeError,
+    WorkerDied,
 )
 from antifreeze.core._manifest import ColumnFacts, File, Manifest
 from antifreeze.core._progress import Progress
@@ -29,6 +33,7 @@ __all__ = [
     "ConfigError",
     "CorruptFile",
     "DataError",
+    "DuplicateData",
     "Deadline",
     "File",
     "Format",
@@ -36,6 +41,8 @@ __all__ = [
     "InputError",
     "Manifest",
     "ManifestError",
+    "NotPicklable",
+    "NotRepeatable",
     "NullValue",
     "Progress",
     "RaggedColumn",
@@ -46,4 +53,5 @@ __all__ = [
     "UnknownColumn",
     "UnreadableFile",
     "UserCodeError",
+    "WorkerDied",
 ]

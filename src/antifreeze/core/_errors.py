@@ -7,13 +7,17 @@ AntifreezeError
 │   ├── UnknownColumn        a column that the data does not have    (also KeyError)
 │   ├── SchemaMismatch       files whose columns differ              (also ValueError)
 │   ├── SourceChanged        the files are not those that were indexed
-│   └── ManifestError        the manifest is damaged or of another version
+│   ├── ManifestError        the manifest is damaged or of another version
+│   ├── NotPicklable         something that cannot be sent to a worker        (also TypeError)
+│   └── DuplicateData        an iterable dataset that gives every worker the same samples
 ├── DataError                what stands in a file cannot be delivered
 │   ├── CorruptFile          not Parquet, truncated, a page that does not decode
 │   ├── UnreadableFile       the system does not give its bytes     (also OSError)
 │   ├── NullValue            a null where no fill value was given    (also ValueError)
 │   └── RaggedColumn         rows of different lengths where one length was expected
-├── UserCodeError            a transform or collate function raised; its error is the cause
+├── UserCodeError            a dataset, transform or collate function raised; its error is the cause
+├── NotRepeatable            an iterable dataset cannot go on where a lost worker stopped
+├── WorkerDied               a worker process ended again and again          (also RuntimeError)
 └── Stalled                  nothing moved for longer than the limit (also TimeoutError)
 """
 
@@ -92,6 +96,16 @@ class ManifestError(InputError):
     path: str
 
 
+class NotPicklable(InputError, TypeError):
+    """An object cannot be sent to a worker process, or not back from it."""
+
+    path: str
+
+
+class DuplicateData(InputError):
+    """An iterable dataset gives every worker the same samples, so that each would arrive once per worker."""
+
+
 class DataError(AntifreezeError):
     """What stands in a file cannot be delivered."""
 
@@ -123,12 +137,30 @@ class RaggedColumn(DataError):
 
 
 class UserCodeError(AntifreezeError):
-    """A transform or a collate function raised; its own error is the cause."""
+    """The user's dataset, transform or collate function raised; its own error is the cause."""
 
     step: int
+
+
+class NotRepeatable(AntifreezeError):
+    """A worker was lost, and the iterable dataset did not give its successor the same samples again."""
+
+    worker: int
+
+
+class WorkerDied(AntifreezeError, RuntimeError):
+    """A worker process ended, and so did those that took its place."""
+
+    worker: int
+    cause: str
 
 
 class Stalled(AntifreezeError, TimeoutError):
     """Nothing moved for longer than the limit."""
 
     silent_s: float
+
+
+# Tracebacks name an error by its module; people find it under the package's own name.
+for _error in [value for value in globals().values() if isinstance(value, type) and issubclass(value, AntifreezeError)]:
+    _error.__module__ = "antifreeze"

@@ -1,0 +1,36 @@
+"""How objects travel between processes, and how a process is seen from another one."""
+
+from antifreeze.transport._board import BOARD_NBYTES, BoardWriter, Record, Stage, read_board
+from antifreeze.transport._channel import Channel, Closed, pair
+from antifreeze.transport._codec import Packed, dump, fingerprint, pack, unpack, unshare
+from antifreeze.transport._memory import Bytes, create, map_bytes
+from antifreeze.transport._segments import Inbox, News, Opened, Outbox, Piece
+from antifreeze.transport._tensors import is_tensor, reduce_tensor, tensor_of
+
+__all__ = [
+    "BOARD_NBYTES",
+    "BoardWriter",
+    "Bytes",
+    "Channel",
+    "Closed",
+    "Inbox",
+    "News",
+    "Opened",
+    "Outbox",
+    "Packed",
+    "Piece",
+    "Record",
+    "Stage",
+    "create",
+    "dump",
+    "fingerprint",
+    "is_tensor",
+    "map_bytes",
+    "pack",
+    "pair",
+    "read_board",
+    "reduce_tensor",
+    "tensor_of",
+    "unpack",
+    "unshare",
+]

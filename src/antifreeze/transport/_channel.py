@@ -1,0 +1,153 @@
+"""One socket between two processes: whole messages, in order, with descriptors beside them."""
+
+from __future__ import annotations
+
+import array
+import os
+import pickle
+import select
+import socket
+import struct
+from collections import deque
+from typing import Any
+
+from antifreeze.core import Deadline
+
+_HEADER = struct.Struct("<II")  # length of the body, number of descriptors
+_CHUNK = 1 << 18
+_MOST_FDS = 64
+_BUFFER = 1 << 20
+
+
+class Closed(Exception):
+    """The other side is gone."""
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    """Return two connected sockets."""
+    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    for end in ends:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
+    return ends
+
+
+class Channel:
+    """Sends and receives messages without blocking; ``send`` and ``receive`` with a deadline stand on that.
+
+    A message is whole or not there: what a sender that was killed left half written is never seen. Used by one thread
+    at a time.
+    """
+
+    def __init__(self, end: socket.socket) -> None:
+        end.setblocking(False)
+        self._socket = end
+        self._unsent: deque[tuple[memoryview, list[int]]] = deque()
+        self._received = bytearray()
+        self._fds: deque[int] = deque()
+
+    def fileno(self) -> int:
+        """Return the descriptor to wait for; -1 when closed."""
+        return self._socket.fileno()
+
+    # -- out -------------------------------------------------------------------------------------------------------
+
+    def send_nowait(self, message: object, fds: list[int] | None = None) -> None:
+        """Send what the socket takes, keep the rest. The descriptors are closed once they were sent."""
+        body = pickle.dumps(message, protocol=5)
+        frame = memoryview(_HEADER.pack(len(body), len(fds or [])) + body)
+        self._unsent.append((frame, list(fds or [])))
+        self.flush_nowait()
+
+    def flush_nowait(self) -> bool:
+        """Send what is kept; return whether nothing is left."""
+        while self._unsent:
+            frame, fds = self._unsent[0]
+            ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+            try:
+                count = self._socket.sendmsg([frame[:_CHUNK]], ancillary)
+            except BlockingIOError:
+                return False
+            except OSError as error:
+                self.close()
+                raise Closed from error
+            for fd in fds:
+                os.close(fd)
+            if count == len(frame):
+                self._unsent.popleft()
+            else:
+                self._unsent[0] = (frame[count:], [])
+        return True
+
+    def send(self, message: object, deadline: Deadline, fds: list[int] | None = None) -> None:
+        """Send a whole message, or raise ``TimeoutError`` at the deadline."""
+        self.send_nowait(message, fds)
+        self.flush(deadline)
+
+    def flush(self, deadline: Deadline) -> None:
+        """Send all that is kept, or raise ``TimeoutError`` at the deadline; it can be called again."""
+        while not self.flush_nowait():
+            self._wait(select.POLLOUT, deadline)
+
+    # -- in --------------------------------------------------------------------------------------------------------
+
+    def receive_nowait(self) -> list[tuple[Any, list[int]]]:
+        """Return the messages that have arrived whole, each with its descriptors, which the caller closes.
+
+        Raises ``Closed`` when the other side is gone and everything that it had sent was returned before.
+        """
+        ended = not self._fill()
+        messages = []
+        while (found := self._take()) is not None:
+            messages.append(found)
+        if ended and not messages:
+            self.close()
+            raise Closed
+        return messages
+
+    def receive(self, deadline: Deadline) -> list[tuple[Any, list[int]]]:
+        """Return at least one message, or raise ``TimeoutError`` at the deadline."""
+        while not (messages := self.receive_nowait()):
+            self._wait(select.POLLIN, deadline)
+        return messages
+
+    def _fill(self) -> bool:
+        """Read what there is; False at the end."""
+        while True:
+            try:
+                data, fds, _, _ = socket.recv_fds(self._socket, _CHUNK, _MOST_FDS, socket.MSG_CMSG_CLOEXEC)
+            except BlockingIOError:
+                return True
+            except OSError:
+                return False
+            self._fds.extend(fds)
+            if not data:
+                return False
+            self._received += data
+            if len(data) < _CHUNK:
+                return True
+
+    def _take(self) -> tuple[Any, list[int]] | None:
+        if len(self._received) < _HEADER.size:
+            return None
+        length, num_fds = _HEADER.unpack_from(self._received)
+        end = _HEADER.size + length
+        if len(self._received) < end:
+            return None
+        message = pickle.loads(memoryview(self._received)[_HEADER.size : end])  # noqa: S301  from our own process
+        del self._received[:end]
+        return message, [self._fds.popleft() for _ in range(num_fds)]
+
+    def _wait(self, event: int, deadline: Deadline) -> None:
+        poll = select.poll()
+        poll.register(self._socket, event)
+        if not poll.poll(deadline.left_s * 1000) and deadline.passed:
+            raise TimeoutError
+
+    def close(self) -> None:
+        """Close the socket and every descriptor that is still on its way. May be called twice."""
+        self._socket.close()
+        while self._fds:
+            os.close(self._fds.popleft())
+        while self._unsent:
+            for fd in self._unsent.popleft()[1]:
+                os.close(fd)

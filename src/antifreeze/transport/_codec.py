@@ -1,0 +1,138 @@
+"""Objects into bytes and back: large buffers are written once into shared memory and read where they stand."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import weakref
+import zlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from antifreeze.transport._segments import ALIGN, Inbox, Outbox, Piece
+from antifreeze.transport._tensors import is_tensor, reduce_tensor
+
+_SMALL = 1 << 15
+_LONG = 1 << 16
+_END = 1 << 12
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """An object on its way: a pickle, and where its large buffers stand. The pickle itself is one of them if long."""
+
+    head: bytes | None
+    pieces: list[Piece] = field(default_factory=list)
+
+
+class _Pickler(pickle.Pickler):
+    """Plain pickle, except for tensors and for arrays whose items do not stand one after the other."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if is_tensor(obj):
+            return reduce_tensor(obj)
+        if isinstance(obj, np.ndarray) and obj.nbytes >= _SMALL and not obj.flags.forc and not obj.dtype.hasobject:
+            return np.ascontiguousarray(obj).__reduce_ex__(5)
+        return NotImplemented
+
+
+_classes: weakref.WeakKeyDictionary[type, bytes] = weakref.WeakKeyDictionary()
+
+
+class _ClassPickler(_Pickler):
+    """Also takes instances of classes that cannot be imported, such as those of a script or a notebook."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, type) and obj.__module__ != "builtins":
+            if obj not in _classes:
+                _classes[obj] = cloudpickle.dumps(obj)
+            return _load_class, (_classes[obj],)
+        return super().reducer_override(obj)
+
+
+def _load_class(blob: bytes) -> Any:
+    # cloudpickle knows the classes that it has taken apart before: the trainer gets its own class back, not a copy.
+    return pickle.loads(blob)  # noqa: S301  made by our own process a moment ago
+
+
+def dump(value: object) -> tuple[bytes, list[Any]]:
+    """Return an object's pickle, and its large buffers as arrays of bytes over their own memory."""
+    try:
+        return _dump(_Pickler, value)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return _dump(_ClassPickler, value)
+
+
+def _dump(pickler: type[_Pickler], value: object) -> tuple[bytes, list[Any]]:
+    file, raws = io.BytesIO(), []
+
+    def take(buffer: pickle.PickleBuffer) -> bool:
+        raw = buffer.raw()
+        # Small ones stay in the pickle, which then holds them as bytes that can be written to.
+        if raw.nbytes < _SMALL:
+            return True
+        raws.append(np.frombuffer(raw, np.uint8))
+        return False
+
+    pickler(file, protocol=5, buffer_callback=take).dump(value)
+    return file.getvalue(), raws
+
+
+def fingerprint(head: bytes, raws: list[Any], before: int) -> int:
+    """Return a number by which an object, and all those before it, can be told from others.
+
+    Of large buffers only both ends and the length count: it is taken of every batch.
+    """
+    number = zlib.crc32(head, before)
+    for raw in raws:
+        ends = raw[:_END].tobytes() + raw[-_END:].tobytes()
+        number = zlib.crc32(ends, zlib.crc32(str(len(raw)).encode(), number))
+    return number
+
+
+def pack(head: bytes, raws: list[Any], outbox: Outbox) -> Packed:
+    """Return a dumped object in shared memory. Buffers that were lent by the outbox are not copied; others once."""
+    pieces: list[Piece | None] = [outbox.find(raw.ctypes.data, len(raw)) for raw in raws]
+    copied = [raw for raw, piece in zip(raws, pieces, strict=True) if piece is None]
+    long = len(head) > _LONG
+    if long:
+        copied.insert(0, np.frombuffer(head, np.uint8))
+    placed = iter(_place(copied, outbox))
+    first = [next(placed)] if long else []
+    return Packed(None if long else head, first + [piece or next(placed) for piece in pieces])
+
+
+def _place(raws: list[Any], outbox: Outbox) -> list[Piece]:
+    """Copy the bytes one after the other into one segment."""
+    if not raws:
+        return []
+    starts = np.cumsum([0] + [-(-len(raw) // ALIGN) * ALIGN for raw in raws]).tolist()
+    memory = outbox.lend(starts[-1])
+    pieces = []
+    for raw, start in zip(raws, starts, strict=False):
+        memory[start : start + len(raw)] = raw
+        pieces.append(outbox.piece(memory, start, len(raw)))
+    return pieces
+
+
+def unshare(packed: Packed, outbox: Outbox) -> Packed:
+    """Return it with those buffers copied that somebody here still holds, once the object itself was let go.
+
+    Memory that was lent to user code is sent as it stands. If user code has kept it, for a cache say, the receiver must
+    get a copy: what it changes would change the cache.
+    """
+    held = [piece for piece in packed.pieces if outbox.is_lent(piece.segment)]
+    if not held:
+        return packed
+    placed = dict(zip(held, _place([outbox.memory(piece) for piece in held], outbox), strict=True))
+    return Packed(packed.head, [placed.get(piece, piece) for piece in packed.pieces])
+
+
+def unpack(packed: Packed, inbox: Inbox) -> Any:
+    """Return the object. Its large buffers are the sender's memory, until the last of them dies here."""
+    buffers: list[Any] = list(inbox.open(packed.pieces))
+    head = packed.head if packed.head is not None else buffers.pop(0)
+    return pickle.loads(head, buffers=buffers)  # noqa: S301  made by our own process, never read from data

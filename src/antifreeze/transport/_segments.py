@@ -1,0 +1,198 @@
+"""Memory that batches travel in: the sender writes, the receiver reads in place and says when it is done."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from antifreeze.transport._memory import Bytes, create, lease, map_bytes, rounded
+
+_MOST_FREE = 8
+_MOST_FREE_NBYTES = 64 << 20
+_MOST_LEASES = 512
+ALIGN = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch of a segment."""
+
+    segment: int
+    start: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A segment that the receiver does not know yet. Its descriptor travels beside the message."""
+
+    segment: int
+    nbytes: int
+
+
+@dataclass(slots=True, eq=False)
+class _Segment:
+    number: int
+    memory: Bytes
+    address: int
+    away: bool = False
+    """With the receiver."""
+    lent: weakref.ref[Bytes] | None = None
+    """What stands in it here. A segment is free when it is neither away nor lent."""
+
+    @property
+    def free(self) -> bool:
+        return not self.away and (self.lent is None or self.lent() is None)
+
+
+@dataclass(slots=True)
+class News:
+    """What a message must tell the receiver about segments before it can be read."""
+
+    opened: list[Opened] = field(default_factory=list)
+    fds: list[int] = field(default_factory=list)
+    dropped: list[int] = field(default_factory=list)
+
+
+class Outbox:
+    """The sender's segments. Used by one thread.
+
+    Guarantees: a segment is written again only after the receiver has said that it is done with it and everything that
+    was lent from it here is gone; so neither a batch that the trainer keeps nor one that user code keeps can change.
+    """
+
+    def __init__(self) -> None:
+        self._segments: dict[int, _Segment] = {}
+        self._next = 0
+        self._news = News()
+
+    def lend(self, nbytes: int) -> Bytes:
+        """Return memory that can be sent without a copy."""
+        segment = self._fitting(nbytes) or self._fresh(nbytes)
+        array = lease(segment.memory)
+        segment.lent = weakref.ref(array)
+        return array
+
+    def find(self, address: int, nbytes: int) -> Piece | None:
+        """Return where in a segment these bytes stand, if they stand in one that can be sent."""
+        for segment in self._segments.values():
+            start = address - segment.address
+            if start >= 0 and start + nbytes <= len(segment.memory) and not segment.away:
+                return Piece(segment.number, start, nbytes)
+        return None
+
+    def piece(self, array: Bytes, start: int, nbytes: int) -> Piece:
+        """Return a stretch of something lent."""
+        found = self.find(array.ctypes.data + start, nbytes)
+        if found is None:
+            raise AssertionError("the array was not lent by this outbox")
+        return found
+
+    def memory(self, piece: Piece) -> Bytes:
+        """Return the bytes of a piece."""
+        return self._segments[piece.segment].memory[piece.start : piece.start + piece.nbytes]
+
+    def is_lent(self, segment: int) -> bool:
+        """Tell whether something here still stands in a segment."""
+        lent = self._segments[segment].lent
+        return lent is not None and lent() is not None
+
+    def sent(self, segments: set[int]) -> None:
+        """Note that these are with the receiver now."""
+        for number in segments:
+            self._segments[number].away = True
+
+    def returned(self, numbers: list[int]) -> None:
+        """Note that the receiver is done with these."""
+        for number in numbers:
+            segment = self._segments.get(number)
+            if segment is not None:
+                segment.away = False
+
+    def take_news(self) -> News:
+        """Return what the receiver must hear with the next message; the caller closes the descriptors."""
+        self._drop_surplus()
+        news, self._news = self._news, News()
+        return news
+
+    def _fitting(self, nbytes: int) -> _Segment | None:
+        good = [s for s in self._segments.values() if s.free and nbytes <= len(s.memory) <= 2 * nbytes + (1 << 20)]
+        return min(good, key=lambda s: len(s.memory), default=None)
+
+    def _fresh(self, nbytes: int) -> _Segment:
+        size = rounded(nbytes)
+        fd = create("antifreeze-batch", size)
+        try:
+            memory = map_bytes(fd, size)
+        except BaseException:
+            os.close(fd)
+            raise
+        segment = _Segment(self._next, memory, memory.ctypes.data)
+        self._next += 1
+        self._segments[segment.number] = segment
+        self._news.opened.append(Opened(segment.number, size))
+        self._news.fds.append(fd)
+        return segment
+
+    def _drop_surplus(self) -> None:
+        """Let go of free segments beyond a few: sizes change, and memory that fits no batch any more is a leak."""
+        unsent = {opened.segment for opened in self._news.opened}
+        free = [s for s in self._segments.values() if s.free and s.number not in unsent]
+        nbytes = sum(len(s.memory) for s in free)
+        for segment in free[:-_MOST_FREE]:
+            if nbytes > _MOST_FREE_NBYTES:
+                nbytes -= len(segment.memory)
+                del self._segments[segment.number]
+                self._news.dropped.append(segment.number)
+
+
+class Inbox:
+    """The receiver's view of the sender's segments.
+
+    Whatever is made from ``open`` without a copy keeps the segment; when the last of it dies, in whichever thread the
+    collector runs, the segment's number waits in ``take_done`` to be told to the sender. No lock is taken.
+    """
+
+    def __init__(self) -> None:
+        self._segments: dict[int, Bytes] = {}
+        self._done: deque[int] = deque()
+        self._leases: set[int] = set()
+
+    def learn(self, opened: list[Opened], fds: list[int], dropped: list[int]) -> None:
+        """Map new segments, forget dropped ones, close the descriptors."""
+        for number in dropped:
+            self._segments.pop(number, None)
+        try:
+            for segment, fd in zip(opened, fds, strict=True):
+                self._segments[segment.segment] = map_bytes(fd, segment.nbytes)
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def open(self, pieces: list[Piece]) -> list[Bytes]:
+        """Return the bytes of the pieces of one message, writable and owned by the caller."""
+        crowded = len(self._leases) >= _MOST_LEASES
+        leased: dict[int, Bytes] = {}
+        for number in {piece.segment for piece in pieces}:
+            leased[number] = lease(self._segments[number])
+            self._leases.add(number)
+            weakref.finalize(leased[number], _give_back, self._leases, self._done, number).atexit = False
+        views = [leased[p.segment][p.start : p.start + p.nbytes] for p in pieces]
+        # Who keeps every batch would have a mapping for each, and the kernel allows some 65,000 of them.
+        return [np.array(view) for view in views] if crowded else views
+
+    def take_done(self) -> list[int]:
+        """Return the numbers of segments that nobody here uses any more."""
+        done = []
+        while self._done:
+            done.append(self._done.popleft())
+        return done
+
+
+def _give_back(leases: set[int], done: deque[int], number: int) -> None:
+    leases.discard(number)
+    done.append(number)

@@ -1,0 +1,62 @@
+"""How torch tensors are taken apart and put together again. Nothing here imports torch before a tensor is there."""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+import sys
+from typing import Any
+
+import numpy as np
+
+
+def is_tensor(value: object) -> bool:
+    """Tell whether this is a tensor whose memory can travel as it is: on the CPU, dense, of torch's own class."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None or type(value) not in (torch.Tensor, torch.nn.Parameter):
+        return False
+    tensor: Any = value
+    plain = tensor.device.type == "cpu" and tensor.layout is torch.strided and not tensor.is_quantized
+    # Conjugate and negative views are lazy: their memory does not hold their values.
+    return bool(plain and (tensor.is_leaf or not tensor.requires_grad) and not tensor.is_conj() and not tensor.is_neg())
+
+
+def reduce_tensor(tensor: Any) -> tuple[Any, ...]:
+    """Return how to make the tensor again; its memory goes out of band."""
+    torch: Any = sys.modules["torch"]
+    plain = tensor.detach()
+    order: tuple[int, ...] | None = None
+    if not plain.is_contiguous():
+        # A permuted tensor (channels last, a transpose) keeps its strides; anything else is copied.
+        by_stride = sorted(range(plain.dim()), key=lambda dim: -plain.stride(dim))
+        turned = plain.permute(by_stride)
+        if turned.is_contiguous():
+            plain, order = turned, tuple(int(i) for i in np.argsort(by_stride))
+        else:
+            plain = plain.contiguous()
+    raw = plain.reshape(-1).view(torch.uint8).numpy()
+    dtype = str(plain.dtype).removeprefix("torch.")
+    leaf = (type(tensor) is torch.nn.Parameter, bool(tensor.requires_grad))
+    return rebuild_tensor, (pickle.PickleBuffer(raw), dtype, tuple(plain.shape), order, leaf)
+
+
+def rebuild_tensor(
+    buffer: Any, dtype: str, shape: tuple[int, ...], order: tuple[int, ...] | None, leaf: tuple[bool, bool]
+) -> Any:
+    """Return a tensor over the buffer."""
+    torch: Any = importlib.import_module("torch")
+    kind = getattr(torch, dtype)
+    raw = np.frombuffer(buffer, np.uint8)
+    tensor = torch.from_numpy(raw).view(kind).reshape(shape) if len(raw) else torch.empty(shape, dtype=kind)
+    if order is not None:
+        tensor = tensor.permute(order)
+    is_parameter, requires_grad = leaf
+    if is_parameter:
+        return torch.nn.Parameter(tensor, requires_grad=requires_grad)
+    return tensor.requires_grad_() if requires_grad else tensor
+
+
+def tensor_of(array: Any) -> Any:
+    """Return a tensor over an array's memory."""
+    torch: Any = importlib.import_module("torch")
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
