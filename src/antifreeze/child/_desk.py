@@ -1,0 +1,67 @@
+"""What a worker offers to the program it runs: a place to note what it does, and a clock for each stage."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from antifreeze.child._failures import UserError, text_of
+from antifreeze.child._messages import Skip
+from antifreeze.child._seeding import seed_now
+from antifreeze.transport import BoardWriter, Stage
+
+Seed = Callable[[int, int, int], None]
+
+
+class Desk:
+    """One task's notes. The same desk serves all tasks of a worker, one after the other."""
+
+    def __init__(
+        self, board: BoardWriter | None, *, slot: int, num_workers: int, on_error: str, seed: Seed = seed_now
+    ) -> None:
+        self.slot, self.num_workers, self.on_error = slot, num_workers, on_error
+        self.seed = seed
+        """Sets the random numbers that user code sees. Without workers, that is done around the whole batch."""
+        self._board = board
+        self.clear(-1)
+
+    def clear(self, step: int) -> None:
+        """Begin another task."""
+        self.step = step
+        self.skipped: list[Skip] = []
+        self.times: dict[str, float] = {}
+        self.num_samples = 0
+        self.slowest: tuple[str, float] | None = None
+
+    def at(self, stage: Stage, sample: object = -1, position: int = -1) -> None:
+        """Write down what begins now, where the trainer can see it."""
+        if self._board is not None:
+            self._board.at(stage, self.step, sample, position)
+
+    @contextmanager
+    def timed(self, stage: Stage) -> Iterator[None]:
+        """Count the seconds of a stage."""
+        self.at(stage)
+        began_s = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.add(stage, time.perf_counter() - began_s)
+
+    def add(self, stage: Stage, seconds: float) -> None:
+        """Count seconds for a stage."""
+        name = stage.name.lower()
+        self.times[name] = self.times.get(name, 0.0) + seconds
+
+    def took(self, sample: str, seconds: float) -> None:
+        """Remember the slowest sample."""
+        if self.slowest is None or seconds > self.slowest[1]:
+            self.slowest = (sample, seconds)
+
+    def failed(self, error: UserError) -> None:
+        """Leave the sample out if that is wished, else raise."""
+        if self.on_error != "skip" or not error.can_skip:
+            raise error
+        reason = f"{error.what} raised {type(error.error).__name__}: {text_of(error.error)}"
+        self.skipped.append(Skip(error.position, error.sample, reason))

@@ -1,0 +1,128 @@
+"""All that passes between the trainer and a worker. Messages hold positions and texts; data travels in segments."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from antifreeze.transport import Opened, Packed
+
+OnError = str
+"""``"raise"``: a sample that fails ends its task. ``"skip"``: it is left out."""
+
+
+class Start(NamedTuple):
+    """The first message to a worker. The parcel's descriptor comes with it, and those of handed-down handles."""
+
+    slot: int
+    num_workers: int
+    owner_pid: int
+    on_error: OnError
+    pieces: list[tuple[int, int]]
+    """Where the program's pickle (first) and its buffers stand in the parcel."""
+    sys_path: list[str]
+    argv: list[str]
+    cwd: str
+    environ: dict[str, str]
+
+
+class Task(NamedTuple):
+    """One batch to make."""
+
+    epoch: int
+    step: int
+    seed: int
+    """What the random numbers of this epoch start from."""
+    what: Any
+    """Indices, a share of an iterable, or rows packed into a segment: whatever the program understands."""
+    skip: tuple[int, ...] = ()
+    """Positions in the batch that are left out."""
+
+
+class Share(NamedTuple):
+    """What a task of an iterable dataset asks for: the batch with this number of the worker's share."""
+
+    number: int
+    fingerprint: int
+    """Of all batches of the share before it, for a worker that must make them again."""
+    state: Any = None
+    """The dataset's own state after the batch before it, if it has one."""
+
+
+class Skip(NamedTuple):
+    """A sample that was left out, and why."""
+
+    position: int
+    sample: str
+    reason: str
+
+
+class Failure(NamedTuple):
+    """What went wrong in user code, in a form that can always be sent."""
+
+    what: str
+    """The call, in words: ``dataset[13]``, ``collate_fn``."""
+    sample: str
+    position: int
+    """Of the sample in its batch; -1 if it is not about one sample."""
+    kind: str
+    message: str
+    traceback: str
+    explanation: str = ""
+    """What was found out about the samples, if anything."""
+    module: str = ""
+    """The module that could not be imported, if that is what happened."""
+    error: bytes | None = None
+    """The exception itself, if it can be rebuilt."""
+    can_skip: bool = False
+
+
+class Result(NamedTuple):
+    """What became of a task."""
+
+    epoch: int
+    step: int
+    packed: Packed | None = None
+    """The batch; None if there is none: the task failed, nothing was left of it, or the share has ended."""
+    failure: Failure | None = None
+    ended: bool = False
+    skipped: tuple[Skip, ...] = ()
+    num_samples: int = 0
+    nbytes: int = 0
+    times: tuple[tuple[str, float], ...] = ()
+    """Seconds for each stage."""
+    slowest: tuple[str, float] | None = None
+    fingerprint: int = 0
+    state: Any = None
+    asked: bool = True
+    """Whether the dataset has asked which share is its own."""
+
+
+class Tasks(NamedTuple):
+    """Trainer to worker: more to do."""
+
+    tasks: list[Task]
+    returned: list[int]
+    opened: list[Opened]
+    dropped: list[int]
+
+
+class Cancel(NamedTuple):
+    """Trainer to worker: nobody waits for this epoch any more."""
+
+    epoch: int
+
+
+class Ready(NamedTuple):
+    """Worker to trainer: the program is loaded and has started, or why not."""
+
+    failure: Failure | None
+    load_s: float
+
+
+class Results(NamedTuple):
+    """Worker to trainer: what was made."""
+
+    results: list[Result]
+    returned: list[int]
+    opened: list[Opened]
+    dropped: list[int]

@@ -1,0 +1,209 @@
+"""The nursery: a clean, single-threaded process that does nothing but fork workers and bury them."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from antifreeze.child import _worker
+from antifreeze.transport import BOARD_NBYTES, BoardWriter, Channel, Closed, map_bytes
+
+LINGER_S = 1.5
+"""How long the nursery stays when it has no worker: the next epoch often begins at once."""
+_LOOK_S = 0.25
+_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
+
+
+class Bear(NamedTuple):
+    """Trainer to nursery: fork a worker. Its channel, board and stack file come with it."""
+
+    token: int
+    modules: tuple[str, ...]
+    slot: int
+
+
+class Bury(NamedTuple):
+    """Trainer to nursery: end a worker, at once or when its grace is over."""
+
+    token: int
+    grace_s: float
+
+
+class Hello(NamedTuple):
+    """Nursery to trainer: it is up."""
+
+    pid: int
+    threads: int
+
+
+class Born(NamedTuple):
+    """Nursery to trainer: the worker's process."""
+
+    token: int
+    pid: int
+
+
+class Died(NamedTuple):
+    """Nursery to trainer: a worker's end. Negative codes are signals, as everywhere in Python."""
+
+    token: int
+    pid: int
+    code: int
+
+
+def main(fd: int, owner_pid: int, modules: tuple[str, ...]) -> NoReturn:
+    """Serve until the owner is gone, or until nothing was to be done for a while."""
+    end_with_parent(owner_pid)
+    name_process("af-nursery")
+    gc.disable()  # collecting while modules are imported doubles the time that takes
+    load(modules)
+    gc.freeze()
+    nurse = _Nurse(Channel(socket.socket(fileno=fd)))
+    with contextlib.suppress(Closed):
+        nurse.serve()
+    nurse.kill_all()
+    os._exit(0)
+
+
+def load(modules: tuple[str, ...]) -> None:
+    """Import what workers will need. Imports only: nothing is used, so no thread is started and no lock taken."""
+    for module in modules:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module)
+
+
+def end_with_parent(parent_pid: int) -> None:
+    """Have the kernel kill this process when its parent ends, even if it is stopped or holds the interpreter's lock.
+
+    The signal comes when the parent's *thread* ends that has started this process: in the trainer that is the keeper,
+    which lives as long as the nursery; the nursery has one thread.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent_pid:
+        os._exit(0)
+
+
+def name_process(name: str) -> None:
+    """Give this process a name that people find in ``top``."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
+
+
+class _Nurse:
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._tokens: dict[int, int] = {}
+        self._pids: dict[int, int] = {}
+        self._ends_s: dict[int, float] = {}
+        self._idle_since_s = time.monotonic()
+        self._wake_in, self._wake_out = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._wake_out)
+
+    def serve(self) -> None:
+        """Fork and bury until there is nothing left to do."""
+        tasks = Path("/proc/self/task")
+        self._channel.send_nowait(Hello(os.getpid(), sum(1 for _ in tasks.iterdir()) if tasks.exists() else 0))
+        poll = select.poll()
+        poll.register(self._channel.fileno(), select.POLLIN)
+        poll.register(self._wake_in, select.POLLIN)
+        while not self._is_done():
+            poll.poll(_LOOK_S * 1000)
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._wake_in, 4096)
+            self._bury_the_dead()
+            for message, fds in self._channel.receive_nowait():
+                self._act(message, fds)
+            self._end_the_late()
+            self._channel.flush_nowait()
+
+    def _is_done(self) -> bool:
+        if self._pids:
+            self._idle_since_s = time.monotonic()
+        return time.monotonic() - self._idle_since_s > LINGER_S
+
+    def _act(self, message: Any, fds: list[int]) -> None:
+        if isinstance(message, Bear):
+            load(message.modules)
+            pid = self._bear(message, fds)
+            for fd in fds:
+                os.close(fd)
+            self._tokens[pid], self._pids[message.token] = message.token, pid
+            self._channel.send_nowait(Born(message.token, pid))
+        elif isinstance(message, Bury) and message.token in self._pids:
+            self._ends_s[message.token] = time.monotonic() + message.grace_s
+
+    def _bear(self, message: Bear, fds: list[int]) -> int:
+        nursery = os.getpid()
+        pid = os.fork()
+        if pid:
+            return pid
+        try:
+            os.setpgid(0, 0)  # so that what a worker starts can be ended with it
+            end_with_parent(nursery)
+            name_process(f"af-worker-{message.slot}")
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self._channel.close()
+            os.close(self._wake_in)
+            os.close(self._wake_out)
+            gc.enable()
+            channel, board, stacks = fds
+            memory = map_bytes(board, BOARD_NBYTES)
+            _worker.run(Channel(socket.socket(fileno=channel)), BoardWriter(memory), stacks)
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(Exception):
+                    stream.flush()
+        except BaseException:  # noqa: BLE001  border: a worker must never return into the nursery's loop
+            import traceback
+
+            traceback.print_exc()
+            os._exit(70)
+        os._exit(0)
+
+    def _bury_the_dead(self) -> None:
+        while self._tokens:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            token = self._tokens.pop(pid, None)
+            if token is None:
+                continue
+            self._pids.pop(token, None)
+            self._ends_s.pop(token, None)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)  # what it had started
+            self._channel.send_nowait(Died(token, pid, os.waitstatus_to_exitcode(status)))
+
+    def _end_the_late(self) -> None:
+        now_s = time.monotonic()
+        for token, end_s in list(self._ends_s.items()):
+            if now_s >= end_s:
+                del self._ends_s[token]
+                _kill_group(self._pids[token])
+
+    def kill_all(self) -> None:
+        """End every worker."""
+        for pid in self._pids.values():
+            _kill_group(pid)
+
+
+def _kill_group(pid: int) -> None:
+    """Kill a worker and what it has started."""
+    for kill in (os.killpg, os.kill):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            kill(pid, signal.SIGKILL)

@@ -1,0 +1,238 @@
+"""What workers run: samples of a map-style dataset, or the share of an iterable one, made into batches."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+from antifreeze.child import _worker_info
+from antifreeze.child._collate import default_collate, default_convert, explain
+from antifreeze.child._desk import Desk
+from antifreeze.child._failures import UserError
+from antifreeze.child._messages import Share, Task
+from antifreeze.transport import Stage, dump, fingerprint
+
+
+class Ended(Exception):
+    """The share of an iterable dataset has no more batches."""
+
+
+class Nothing(Exception):
+    """Every sample of the batch was left out."""
+
+
+class Program(Protocol):
+    """Makes batches in a worker process. It travels there once, when the worker is born."""
+
+    def start(self, desk: Desk, seed: int) -> None:
+        """Get ready; called once in each worker."""
+        ...
+
+    def make(self, task: Task, desk: Desk) -> Any:
+        """Return the batch of a task. Raises ``UserError``, ``Ended`` or ``Nothing``."""
+        ...
+
+
+class Samples:
+    """What both kinds of dataset share: ``worker_init_fn``, collating, and who is told what about this worker."""
+
+    def __init__(
+        self,
+        dataset: Any,
+        collate_fn: Callable[[Any], Any] | None,
+        *,
+        batched: bool,
+        worker_init_fn: Callable[[int], None] | None,
+    ) -> None:
+        self.dataset, self.batched = dataset, batched
+        self._collate_fn, self._worker_init_fn = collate_fn, worker_init_fn
+
+    def start(self, desk: Desk, seed: int) -> None:
+        """Run the user's ``worker_init_fn``."""
+        _worker_info.install(desk.slot, desk.num_workers, seed + desk.slot, self.dataset)
+        if self._worker_init_fn is None:
+            return
+        desk.seed(seed, 0, desk.slot)
+        desk.at(Stage.INIT)
+        try:
+            self._worker_init_fn(desk.slot)
+        except BaseException as error:
+            raise UserError(f"worker_init_fn({desk.slot})", error) from error
+
+    def collate(self, samples: list[Any], names: Sequence[str], desk: Desk) -> Any:
+        """Return a batch of the samples; what does not fit together is named."""
+        desk.num_samples = len(samples)
+        with desk.timed(Stage.COLLATE):
+            try:
+                return (self._collate_fn or default_collate)(samples)
+            except BaseException as error:
+                what = "collating" if self._collate_fn is None else f"collate_fn ({_name(self._collate_fn)})"
+                raise UserError(what, error, explanation=explain(samples, names) or "") from error
+
+    def convert(self, sample: Any, name: str, desk: Desk) -> Any:
+        """Return a sample of a loader that does not make batches."""
+        desk.num_samples = 1
+        with desk.timed(Stage.COLLATE):
+            try:
+                return (self._collate_fn or default_convert)(sample)
+            except BaseException as error:
+                raise UserError("collate_fn", error, sample=name, position=0, can_skip=True) from error
+
+
+class MapProgram(Samples):
+    """Asks a dataset for samples by their indices. Any worker can make any task at any time."""
+
+    def make(self, task: Task, desk: Desk) -> Any:
+        """Return the batch of the task's indices, or the one sample of its index."""
+        desk.seed(task.seed, 0, task.step)
+        if not self.batched:
+            samples, names = self._fetch([task.what], task.skip, desk)
+            if not samples:
+                raise Nothing
+            return self.convert(samples[0], names[0], desk)
+        indices = task.what
+        get_many = getattr(self.dataset, "__getitems__", None)
+        if get_many and not task.skip and desk.on_error != "skip":
+            samples, names = self._fetch_many(get_many, indices, desk), [f"sample {i!r}" for i in indices]
+        else:
+            samples, names = self._fetch(indices, task.skip, desk)
+        if not samples and indices:
+            raise Nothing
+        return self.collate(samples, names, desk)
+
+    def _fetch(self, indices: Sequence[Any], skip: tuple[int, ...], desk: Desk) -> tuple[list[Any], list[str]]:
+        samples, names = [], []
+        began_s = before_s = time.perf_counter()
+        dataset = self.dataset
+        for position, index in enumerate(indices):
+            if position in skip:
+                continue
+            desk.at(Stage.FETCH, index, position)
+            try:
+                samples.append(dataset[index])
+            except BaseException as error:  # noqa: BLE001  border: user code may raise anything, sys.exit among it
+                name = f"sample {index!r}"
+                desk.failed(UserError(f"dataset[{index!r}]", error, sample=name, position=position, can_skip=True))
+                continue
+            now_s = time.perf_counter()
+            names.append(f"sample {index!r}")
+            desk.took(names[-1], now_s - before_s)
+            before_s = now_s
+        desk.add(Stage.FETCH, time.perf_counter() - began_s)
+        return samples, names
+
+    def _fetch_many(self, get_many: Callable[[Any], Any], indices: Any, desk: Desk) -> list[Any]:
+        desk.at(Stage.FETCH, f"{len(indices)} samples from {indices[0]!r}" if len(indices) else "no samples", 0)
+        began_s = time.perf_counter()
+        try:
+            return list(get_many(indices))
+        except BaseException as error:
+            shown = ", ".join(map(repr, indices[:8])) + (", ..." if len(indices) > 8 else "")
+            raise UserError(f"dataset.__getitems__([{shown}])", error) from error
+        finally:
+            desk.add(Stage.FETCH, time.perf_counter() - began_s)
+
+
+class IterableProgram(Samples):
+    """Draws batches from this worker's copy of an iterable dataset.
+
+    A worker that takes over a share goes on where the last batch was delivered: from the dataset's own state if it
+    has one, else by making the earlier batches again. The fingerprint of those tells whether they are the same; if not,
+    the dataset is not deterministic, and going on would lose or repeat samples.
+    """
+
+    def __init__(self, *arguments: Any, batch_size: int | None, drop_last: bool, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._batch_size, self._drop_last = batch_size, drop_last
+        self._epoch = -1
+        self._samples: Iterator[Any] = iter(())
+        self._number = 0
+        self.fingerprint = 0
+
+    def make(self, task: Task, desk: Desk) -> Any:
+        """Return the batch with the number that the task asks for."""
+        share: Share = task.what
+        if task.epoch != self._epoch or share.number < self._number:
+            self._begin(task, desk)
+        while self._number < share.number:
+            desk.at(Stage.REPLAY, f"batch {self._number} of share {desk.slot}, again", 0)
+            self.seen(*dump(self._next(task, desk)))
+            if self._number == share.number and self.fingerprint != share.fingerprint:
+                raise UserError(f"iterating the dataset again (share {desk.slot})", NotTheSame(desk.slot, share.number))
+        return self._next(task, desk)
+
+    def seen(self, head: bytes, buffers: list[Any]) -> None:
+        """Take a batch, as it was taken apart, into the fingerprint of the share."""
+        self.fingerprint = fingerprint(head, buffers, self.fingerprint)
+
+    def state(self) -> Any:
+        """Return the dataset's own state, if it has one."""
+        for owner in (self._samples, self.dataset):
+            if hasattr(owner, "state_dict") and hasattr(owner, "load_state_dict"):
+                return owner.state_dict()
+        return None
+
+    def _begin(self, task: Task, desk: Desk) -> None:
+        share: Share = task.what
+        _worker_info.update(dataset=self.dataset, seed=task.seed + desk.slot)
+        self._epoch, self._number, self.fingerprint = task.epoch, 0, 0
+        self._seed(task, 0, desk)
+        try:
+            if share.state is not None and hasattr(self.dataset, "load_state_dict"):
+                self.dataset.load_state_dict(share.state)
+                self._number, self.fingerprint = share.number, share.fingerprint
+            desk.at(Stage.FETCH, f"iter(dataset), share {desk.slot}", 0)
+            self._samples = iter(self.dataset)
+            if share.state is not None and self._number == 0:
+                self._samples.load_state_dict(share.state)  # type: ignore[attr-defined]
+                self._number, self.fingerprint = share.number, share.fingerprint
+        except BaseException as error:
+            self._epoch = -1
+            raise UserError("iter(dataset)", error) from error
+
+    def _seed(self, task: Task, number: int, desk: Desk) -> None:
+        desk.seed(task.seed, 1 + desk.slot, number)
+
+    def _next(self, task: Task, desk: Desk) -> Any:
+        """Return the next batch of the share."""
+        if self._number or task.what.number:
+            self._seed(task, self._number, desk)
+        first = self._number * (self._batch_size or 1)
+        samples, names = [], []
+        began_s = time.perf_counter()
+        for position in range(self._batch_size or 1):
+            name = f"sample {first + position} of share {desk.slot}"
+            desk.at(Stage.FETCH, name, position)
+            try:
+                samples.append(next(self._samples))
+            except StopIteration:
+                break
+            except BaseException as error:  # noqa: BLE001  border: user code may raise anything
+                alive = not inspect.isgenerator(self._samples)  # a generator that has raised is over
+                desk.failed(UserError("next(dataset)", error, sample=name, position=position, can_skip=alive))
+                continue
+            names.append(name)
+        desk.add(Stage.FETCH, time.perf_counter() - began_s)
+        full = len(samples) + len(desk.skipped) == (self._batch_size or 1)
+        if not full and (self._drop_last or not samples):
+            raise Ended
+        self._number += 1
+        if not samples:
+            raise Nothing
+        return self.collate(samples, names, desk) if self.batched else self.convert(samples[0], names[0], desk)
+
+
+class NotTheSame(RuntimeError):
+    """An iterable dataset gave other samples when it was asked again."""
+
+    def __init__(self, share: int, number: int) -> None:
+        super().__init__(
+            f"the worker of share {share} had to be replaced, and the dataset did not give the same first {number} "
+            "batches again. It is not deterministic, so it cannot be told which samples are still to come"
+        )
+
+
+def _name(function: Any) -> str:
+    return getattr(function, "__qualname__", type(function).__name__)

@@ -1,0 +1,165 @@
+"""What takes the place, in a worker, of objects that belong to one process: locks, pools, handles.
+
+Under fork such objects were copied as they stood, locked or with threads that did not come along. Here each has a
+meaning of its own in a worker: a fresh lock, a fresh pool. Locks of multiprocessing exclude the workers of one loader
+from each other; the kernel frees them when their holder dies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import multiprocessing.reduction
+import multiprocessing.synchronize
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+_LOOK_S = 0.001
+_LONGEST_LOOK_S = 0.05
+_handles: list[int] = []
+
+
+@contextlib.contextmanager
+def received_handles(fds: list[int]) -> Iterator[None]:
+    """Make descriptors that came with the parcel available to the objects that are rebuilt from it."""
+    _handles[:] = fds
+    try:
+        yield
+    finally:
+        _handles.clear()
+
+
+class Handle:
+    """The place of a descriptor in a parcel; what multiprocessing's objects call ``detach`` on."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def detach(self) -> int:
+        """Return the descriptor in this process."""
+        return os.dup(_handles[self.number])
+
+
+class KernelLock:
+    """A lock between the workers of one loader that its holder's death sets free.
+
+    A semaphore, which multiprocessing uses, has no owner: if its holder is killed, it is never given back.
+    """
+
+    def __init__(self, handle: Handle, place: int, recursive: bool) -> None:
+        self._fd = handle.detach()
+        self._place, self._recursive = place, recursive
+        self._inside = threading.RLock() if recursive else threading.Lock()
+        self._depth = 0
+
+    def acquire(self, block: bool = True, timeout: float | None = None) -> bool:
+        """Take the lock, as ``multiprocessing.Lock.acquire`` does."""
+        end_s = None if timeout is None else time.monotonic() + max(timeout, 0)
+        wait_s = -1.0 if block and timeout is None else max(timeout or 0.0, 0.0) if block else 0.0
+        if not self._inside.acquire(block, wait_s if block else -1):
+            return False
+        if self._depth == 0 and not self._take(block, end_s):
+            self._inside.release()
+            return False
+        self._depth += 1
+        return True
+
+    def _take(self, block: bool, end_s: float | None) -> bool:
+        look_s = _LOOK_S
+        while True:
+            try:
+                if block and end_s is None:
+                    fcntl.lockf(self._fd, fcntl.LOCK_EX, 1, self._place)
+                else:
+                    fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, self._place)
+            except OSError as error:
+                if error.errno == errno.EDEADLK:  # the kernel sees two workers wait for each other
+                    raise RuntimeError("deadlock: two workers wait for each other's multiprocessing.Lock") from error
+                if error.errno not in (errno.EAGAIN, errno.EACCES, errno.EINTR):
+                    raise
+                if not block or (end_s is not None and time.monotonic() >= end_s):
+                    return False
+                time.sleep(look_s)
+                look_s = min(2 * look_s, _LONGEST_LOOK_S)
+            else:
+                return True
+
+    def release(self) -> None:
+        """Give the lock back."""
+        if not self._depth:
+            raise ValueError("semaphore or lock released too many times")
+        self._depth -= 1
+        if self._depth == 0:
+            fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, self._place)
+        self._inside.release()
+
+    def __enter__(self) -> bool:
+        # Without a limit, as the user has written it; a worker that waits here for too long is replaced from outside.
+        return self.acquire(block=True, timeout=None)
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class Handing:
+    """The trainer's side: notes which descriptors must come along while an object is taken apart."""
+
+    def __init__(self) -> None:
+        self.fds: list[int] = []
+        self._locks: dict[int, int] = {}
+        self._lock_file: Handle | None = None
+        self._held: list[Any] = []
+
+    # The two methods that multiprocessing asks of a process that is being started.
+    def duplicate_for_child(self, fd: int) -> int:
+        """Note a descriptor."""
+        self.fds.append(os.dup(fd))
+        return len(self.fds) - 1
+
+    DupFd = Handle
+
+    def reducer(self, value: object) -> Callable[[Any], Any] | None:
+        """Return how to take an object apart that belongs to one process; None for all others."""
+        for kind, reduce in _REDUCERS:
+            if isinstance(value, kind):
+                return reduce
+        if isinstance(value, (multiprocessing.synchronize.Lock, multiprocessing.synchronize.RLock)):
+            return self._lock
+        if type(value).__module__.startswith("multiprocessing."):
+            known: dict[type, Any] = multiprocessing.reduction.ForkingPickler._extra_reducers  # type: ignore[attr-defined]
+            return known.get(type(value))
+        return None
+
+    def _lock(self, lock: Any) -> Any:
+        if self._lock_file is None:
+            from antifreeze.transport import create
+
+            self.fds.append(create("antifreeze-locks", 1))
+            self._lock_file = Handle(len(self.fds) - 1)
+        place = self._locks.setdefault(id(lock), len(self._locks))
+        self._held.append(lock)  # so that no other one gets its id
+        return KernelLock, (self._lock_file, place, isinstance(lock, multiprocessing.synchronize.RLock))
+
+    def close(self) -> None:
+        """Close the descriptors."""
+        while self.fds:
+            os.close(self.fds.pop())
+
+
+def _pool(pool: Any) -> Any:
+    return ThreadPoolExecutor, (pool._max_workers, pool._thread_name_prefix, pool._initializer, pool._initargs)
+
+
+_REDUCERS: list[tuple[Any, Callable[[Any], Any]]] = [
+    (type(threading.Lock()), lambda _: (threading.Lock, ())),
+    (type(threading.RLock()), lambda _: (threading.RLock, ())),
+    (threading.local, lambda _: (threading.local, ())),
+    (queue.SimpleQueue, lambda _: (queue.SimpleQueue, ())),
+    (ThreadPoolExecutor, _pool),
+]

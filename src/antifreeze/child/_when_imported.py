@@ -1,0 +1,45 @@
+"""Something to do as soon as a module is there, whether it is imported already or later by user code."""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import sys
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from types import ModuleType
+
+
+def when_imported(name: str, act: Callable[[], None]) -> None:
+    """Call ``act`` now if the module is loaded, else right after it was."""
+    if name in sys.modules:
+        act()
+    else:
+        sys.meta_path.insert(0, _Finder(name, act))
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def __init__(self, name: str, act: Callable[[], None]) -> None:
+        self._name, self._act = name, act
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        del path, target  # what the ordinary finders are asked again
+        if fullname != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            _act_after(spec.loader, self._act)
+        return spec
+
+
+def _act_after(loader: importlib.abc.Loader, act: Callable[[], None]) -> None:
+    execute = loader.exec_module
+
+    def exec_module(module: ModuleType) -> None:
+        execute(module)
+        act()
+
+    loader.exec_module = exec_module  # type: ignore[method-assign]

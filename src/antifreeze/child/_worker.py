@@ -1,0 +1,232 @@
+"""The main loop of a worker process: tasks in, batches out, and nothing else shared with anybody."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import multiprocessing.process
+import os
+import pickle
+import signal
+import sys
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from antifreeze.child import _lending, _worker_info
+from antifreeze.child._desk import Desk
+from antifreeze.child._failures import UserError, failure_of
+from antifreeze.child._messages import Cancel, Ready, Result, Results, Start, Task, Tasks
+from antifreeze.child._programs import Ended, Nothing, Program
+from antifreeze.child._stand_ins import received_handles
+from antifreeze.core import Deadline
+from antifreeze.transport import (
+    BoardWriter,
+    Channel,
+    Closed,
+    Inbox,
+    Outbox,
+    Stage,
+    dump,
+    map_bytes,
+    pack,
+    unshare,
+)
+
+DUMP_SIGNAL = signal.SIGRTMIN + 7 if sys.platform == "linux" else signal.SIGUSR2
+"""Makes a worker write the stacks of its threads, even while native code holds the interpreter's lock."""
+
+_LOOK_S = 1.0
+_GROUP_S = 0.005
+_GROUP_NBYTES = 1 << 15
+_GROUP_RESULTS = 256
+_MOST_FDS = 200
+
+
+def run(channel: Channel, board: BoardWriter, stacks: int) -> None:
+    """Work until the trainer closes its end. Everything that user code may do to this process ends here."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the trainer's affair; it ends its workers
+    faulthandler.enable(stacks)
+    faulthandler.register(DUMP_SIGNAL, stacks)
+    with contextlib.suppress(Closed):
+        _Worker(channel, board).work()
+
+
+@dataclass(slots=True)
+class _Outgoing:
+    """Results that wait to be sent together: for tiny batches the message costs more than the batch."""
+
+    results: list[Result]
+    nbytes: int = 0
+    since_s: float = 0.0
+
+    def is_due(self) -> bool:
+        full = self.nbytes >= _GROUP_NBYTES or len(self.results) >= _GROUP_RESULTS
+        return full or time.monotonic() - self.since_s >= _GROUP_S
+
+
+class _Worker:
+    def __init__(self, channel: Channel, board: BoardWriter) -> None:
+        self._channel, self._board = channel, board
+        self._inbox, self._outbox = Inbox(), Outbox()
+        self._tasks: deque[Task] = deque()
+        self._outgoing = _Outgoing([])
+
+    def work(self) -> None:
+        """Load the program, then make tasks until the trainer is gone."""
+        (start, fds), *later = self._wait()
+        began_s = time.perf_counter()
+        try:
+            program, desk = self._load(start, fds)
+            failure = None
+        except UserError as error:
+            failure = failure_of(error)
+        self._send(Ready(failure, time.perf_counter() - began_s))
+        if failure is not None:
+            self._linger()
+        self._take(later)
+        while True:
+            if not self._tasks:
+                self._flush()
+                self._board.at(Stage.IDLE)
+                self._take(self._wait())
+            else:
+                self._take(self._channel.receive_nowait())
+            if self._tasks:
+                self._make(self._tasks.popleft(), program, desk)
+
+    def _wait(self) -> list[tuple[Any, list[int]]]:
+        # Bounded: the trainer's end closes with it, and the kernel ends this process with its parent.
+        while True:
+            with contextlib.suppress(TimeoutError):
+                return self._channel.receive(Deadline.after(_LOOK_S))
+
+    def _linger(self) -> None:
+        """Wait for the end: nothing can be done here, and a worker that goes by itself would be taken for a death."""
+        self._board.at(Stage.IDLE)
+        while True:
+            self._wait()
+
+    def _load(self, start: Start, fds: list[int]) -> tuple[Program, Desk]:
+        self._board.at(Stage.LOAD)
+        _settle(start)
+        desk = Desk(self._board, slot=start.slot, num_workers=start.num_workers, on_error=start.on_error)
+        _lending.install(self._outbox)
+        parcel, *handles = fds
+        nbytes = max((begin + size for begin, size in start.pieces), default=0)
+        memory = map_bytes(parcel, nbytes, private=True)
+        os.close(parcel)
+        head, *buffers = [memory[begin : begin + size] for begin, size in start.pieces]
+        _worker_info.install(start.slot, start.num_workers, 0, None)
+        try:
+            with received_handles(handles):
+                program, seed = pickle.loads(head.data, buffers=buffers)  # noqa: S301  the trainer's own objects
+        except BaseException as error:
+            raise UserError("rebuilding the dataset in a worker", error) from error
+        program.start(desk, seed)
+        return program, desk
+
+    # -- tasks -----------------------------------------------------------------------------------------------------
+
+    def _take(self, messages: list[tuple[Any, list[int]]]) -> None:
+        for message, fds in messages:
+            if isinstance(message, Cancel):
+                self._tasks = deque(task for task in self._tasks if task.epoch != message.epoch)
+                self._outgoing.results = [r for r in self._outgoing.results if r.epoch != message.epoch]
+            elif isinstance(message, Tasks):
+                self._outbox.returned(message.returned)
+                self._inbox.learn(message.opened, fds, message.dropped)
+                self._tasks.extend(message.tasks)
+
+    def _make(self, task: Task, program: Any, desk: Desk) -> None:
+        desk.clear(task.step)
+        facts: dict[str, Any] = {}
+        _worker_info.reset_asked()
+        try:
+            facts = self._packed(task, program, desk)
+        except Ended:
+            facts = {"ended": True}
+        except Nothing:
+            pass
+        except UserError as error:
+            facts = {"failure": failure_of(error)}
+        result = Result(
+            epoch=task.epoch,
+            step=task.step,
+            skipped=tuple(desk.skipped),
+            num_samples=desk.num_samples,
+            times=tuple(desk.times.items()),
+            slowest=desk.slowest,
+            asked=_worker_info.asked(),
+            **facts,
+        )
+        if not self._outgoing.results:
+            self._outgoing.since_s = time.monotonic()
+        self._outgoing.results.append(result)
+        if self._outgoing.is_due():
+            self._flush()
+
+    def _packed(self, task: Task, program: Any, desk: Desk) -> dict[str, Any]:
+        """Make a task's batch and put it where the trainer can read it."""
+        if hasattr(program, "unpack"):
+            task = program.unpack(task, self._inbox)
+        batch = program.make(task, desk)
+        facts: dict[str, Any] = {}
+        with desk.timed(Stage.PACK):
+            try:
+                head, raws = dump(batch)
+            except BaseException as error:
+                kind = type(batch).__name__
+                raise UserError(f"sending the batch (a {kind}) to the trainer: it cannot be pickled", error) from error
+            del batch, task  # Order: only what user code has kept is still held when the buffers are looked at
+            if hasattr(program, "seen"):
+                program.seen(head, raws)
+                facts = {"fingerprint": program.fingerprint, "state": program.state()}
+            facts["nbytes"] = len(head) + sum(len(raw) for raw in raws)
+            packed = pack(head, raws, self._outbox)
+            raws.clear()
+            packed = unshare(packed, self._outbox)
+        self._outbox.sent({piece.segment for piece in packed.pieces})
+        self._outgoing.nbytes += len(packed.head or b"") + (_GROUP_NBYTES if packed.pieces else 0)
+        return facts | {"packed": packed}
+
+    # -- results ---------------------------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        if self._outgoing.results:
+            results, self._outgoing = self._outgoing.results, _Outgoing([])
+            news = self._outbox.take_news()
+            while len(news.fds) > _MOST_FDS:  # more than one message can carry
+                some, news.opened = news.opened[:_MOST_FDS], news.opened[_MOST_FDS:]
+                fds, news.fds = news.fds[:_MOST_FDS], news.fds[_MOST_FDS:]
+                self._send(Results([], [], some, []), fds)
+            self._send(Results(results, self._inbox.take_done(), news.opened, news.dropped), news.fds)
+
+    def _send(self, message: object, fds: list[int] | None = None) -> None:
+        self._channel.send_nowait(message, fds)
+        if self._channel.flush_nowait():
+            return
+        self._board.at(Stage.SEND)
+        while True:
+            with contextlib.suppress(TimeoutError):
+                self._channel.flush(Deadline.after(_LOOK_S))
+                return
+
+
+def _settle(start: Start) -> None:
+    """Make this process look like one that the trainer has started: path, folder, environment, names."""
+    sys.path[:] = start.sys_path
+    sys.argv[:] = start.argv
+    with contextlib.suppress(OSError):
+        os.chdir(start.cwd)
+    for name in os.environ.keys() - start.environ.keys():
+        del os.environ[name]
+    for name, value in start.environ.items():
+        if os.environ.get(name) != value:
+            os.environ[name] = value
+    # Libraries ask multiprocessing whether they run in a child.
+    process: Any = multiprocessing.process
+    process.current_process()._config["daemon"] = False
+    process.current_process()._name = f"antifreeze-worker-{start.slot}"
+    process._parent_process = process._ParentProcess("MainProcess", start.owner_pid, None)

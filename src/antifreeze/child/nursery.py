@@ -1,0 +1,17 @@
+"""What the trainer starts as a script, with a socket as stdin: ``nursery.py OWNER_PID PACKAGE_FOLDER MODULE ...``."""
+
+if __name__ == "__main__":
+    import os
+    import sys
+
+    os.closerange(3, min(1 << 16, os.sysconf("SC_OPEN_MAX")))
+    _fd = os.dup(0)
+    _null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(_null, 0)
+    os.close(_null)
+    _owner, _folder, *_modules = sys.argv[1:]
+    if _folder not in sys.path:
+        sys.path.append(_folder)
+    from antifreeze.child._nurse import main
+
+    main(_fd, int(_owner), tuple(_modules))
