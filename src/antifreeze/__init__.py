@@ -14,6 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from antifreeze.adapters.dataloader import DataLoader
     from antifreeze.api import (
         ParquetLoader,
         StreamingDataLoader,
@@ -26,8 +27,11 @@ if TYPE_CHECKING:
         ConfigError,
         CorruptFile,
         DataError,
+        DuplicateData,
         InputError,
         ManifestError,
+        NotPicklable,
+        NotRepeatable,
         NullValue,
         RaggedColumn,
         SchemaMismatch,
@@ -37,7 +41,9 @@ if TYPE_CHECKING:
         UnknownColumn,
         UnreadableFile,
         UserCodeError,
+        WorkerDied,
     )
+    from antifreeze.supervise import Report
 
 __version__ = "0.1.0"
 
@@ -46,11 +52,16 @@ __all__ = [
     "ConfigError",
     "CorruptFile",
     "DataError",
+    "DataLoader",
+    "DuplicateData",
     "InputError",
     "ManifestError",
+    "NotPicklable",
+    "NotRepeatable",
     "NullValue",
     "ParquetLoader",
     "RaggedColumn",
+    "Report",
     "SchemaMismatch",
     "SourceChanged",
     "SourceNotFound",
@@ -60,6 +71,7 @@ __all__ = [
     "UnknownColumn",
     "UnreadableFile",
     "UserCodeError",
+    "WorkerDied",
     "__version__",
     "batched",
     "index_parquet_dataset",
@@ -70,7 +82,10 @@ def __getattr__(name: str) -> Any:
     """Import a name when it is first used: ``import antifreeze`` itself costs nothing and imports no library."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    for package in ("antifreeze.core", "antifreeze.api"):
+    packages = ["antifreeze.core", "antifreeze.supervise", "antifreeze.api"]
+    if name == "DataLoader":  # the one name that needs torch
+        packages = ["antifreeze.adapters.dataloader"]
+    for package in packages:
         module = importlib.import_module(package)
         if name in module.__all__:
             value = globals()[name] = getattr(module, name)

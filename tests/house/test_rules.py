@@ -71,9 +71,10 @@ def test_the_rule_about_waits_can_fail() -> None:
 
 
 PUBLIC = """
-AntifreezeError ConfigError CorruptFile DataError InputError ManifestError NullValue ParquetLoader RaggedColumn
-SchemaMismatch SourceChanged SourceNotFound Stalled StreamingDataLoader StreamingDataset UnknownColumn UnreadableFile
-UserCodeError __version__ batched index_parquet_dataset
+AntifreezeError ConfigError CorruptFile DataError DataLoader DuplicateData InputError ManifestError NotPicklable
+NotRepeatable NullValue ParquetLoader RaggedColumn Report SchemaMismatch SourceChanged SourceNotFound Stalled
+StreamingDataLoader StreamingDataset UnknownColumn UnreadableFile UserCodeError WorkerDied __version__ batched
+index_parquet_dataset
 """
 
 
@@ -111,9 +112,21 @@ def test_reading_without_torch_imports_no_torch(tmp_path: Path) -> None:
     assert done.stdout.split() == ["3", "False"]
 
 
-def test_reading_data_never_runs_code_from_it() -> None:
-    """No unpickling, no eval, no shell anywhere in the package."""
-    banned = ("pickle.load", "eval(", "exec(", "shell=True", "os.system", "allow_pickle=True")
-    found = [(names(p), word) for p in SOURCES for word in banned if word in p.read_text()]
+BETWEEN_PROCESSES = {"transport/_codec.py", "transport/_channel.py", "child/_worker.py", "child/_failures.py"}
+BETWEEN_PROCESSES |= {"crew/_failures.py"}
 
-    assert found == []
+
+def test_reading_data_never_runs_code_from_it() -> None:
+    """No eval, no shell anywhere; unpickling only of what our own processes send each other over a private socket."""
+    banned = ("pickle.load", "eval(", "exec(", "shell=True", "os.system", "allow_pickle=True")
+    allowed = {(f"src/antifreeze/{module}", "pickle.load") for module in BETWEEN_PROCESSES}
+    found = {(names(p), word) for p in SOURCES for word in banned if word in p.read_text()}
+
+    assert found == allowed
+
+
+def test_what_reads_data_knows_nothing_of_pickles() -> None:
+    """Data is read by storage, formats and workers."""
+    readers = [p for p in SOURCES if p.parent.name in ("storage", "formats", "plan", "workers", "loader")]
+
+    assert [names(p) for p in readers if "pickle" in p.read_text()] == []

@@ -1,0 +1,176 @@
+"""``DataLoader``: torch's loader by its arguments, with workers that cannot freeze the trainer."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+import torch.utils.data
+from torch.utils.data import IterableDataset, RandomSampler, default_collate, default_convert
+
+from antifreeze.adapters._inline import InlineBatches
+from antifreeze.adapters._terms import default_memory_limit, make_terms, split_on_error
+from antifreeze.adapters.torch import pin
+from antifreeze.child import IterableProgram, MapProgram
+from antifreeze.crew import Batches, Crew, History, IndexSource, Pace, Quarters, ShareSource, Source
+from antifreeze.supervise import Report
+
+__all__ = ["DataLoader"]
+
+_TORCH_TAKES = frozenset(inspect.signature(torch.utils.data.DataLoader.__init__).parameters)
+
+
+class DataLoader(torch.utils.data.DataLoader[Any]):
+    """Takes every argument of ``torch.utils.data.DataLoader``, and means the same.
+
+    Workers are processes of their own, never forks of this one. A worker that dies or stands still is replaced, and
+    what it had to make is made again: the same batches, in the same order. Random numbers belong to the batch, so they
+    do not depend on ``num_workers``, and this process's own are not touched.
+
+    Args:
+        dataset, batch_size, shuffle, sampler, batch_sampler, num_workers, collate_fn, pin_memory, drop_last, timeout,
+            worker_init_fn, multiprocessing_context, generator, prefetch_factor, persistent_workers,
+            pin_memory_device, in_order: as in torch. ``multiprocessing_context`` is checked and has no effect.
+        on_error: ``"raise"``; ``"skip"``, to leave out samples that fail and report them; or a function that is called
+            with the error and returns ``"skip"`` or ``"raise"``.
+        stall_limit: seconds that a worker may stand still at one sample before it is replaced. By default it depends
+            on what the worker does and on how long samples have taken so far.
+        max_restarts: how many lost workers of an epoch are replaced before it is given up.
+        worker_memory_limit: bytes, or text such as ``"4GB"``, beyond which a worker that has doubled is replaced; by
+            default half of the machine's or the container's memory, shared by all workers.
+        skip_log: a file to which one line of JSON is added for each sample that is left out.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: Any = None,
+        batch_sampler: Any = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[Any], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None,
+        generator: Any = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+        on_error: str | Callable[[Any], Any] = "raise",
+        stall_limit: float | None = None,
+        max_restarts: int = 100,
+        worker_memory_limit: int | str | None = None,
+        skip_log: str | os.PathLike[str] | None = None,
+    ) -> None:
+        given = {name: value for name, value in locals().items() if name in _TORCH_TAKES and name != "self"}
+        super().__init__(**given)
+        self.in_order = in_order
+        self.on_error, self.stall_limit, self.max_restarts = on_error, stall_limit, max_restarts
+        self.worker_memory_limit, self.skip_log = worker_memory_limit, skip_log
+        mode, self._decide = split_on_error(on_error)
+        self._terms = make_terms(
+            num_workers=num_workers,
+            dataset=type(dataset).__name__,
+            on_error=mode,
+            stall_limit=stall_limit,
+            max_restarts=max_restarts,
+            memory_limit=default_memory_limit(worker_memory_limit, num_workers),
+            waits_for_all=worker_init_fn is not None,
+        )
+        self._pace = Pace(prefetch_factor)
+        self._history = History(num_workers, batch_size, Path(skip_log) if skip_log is not None else None)
+        self._quarters = Quarters(self._make_crew, persistent=persistent_workers)
+        self._epochs = itertools.count()
+        self._random: torch.Generator | None = None
+        self._seed = 0
+
+    def check_worker_number_rationality(self) -> None:
+        """Do nothing: ``report()`` says how many workers would help, after measuring it."""
+
+    def __iter__(self) -> Any:
+        """Return an iterator over one epoch. Nothing is started or drawn before its first batch is asked for."""
+        number = next(self._epochs)
+        batches: Iterator[Any]
+        if self.num_workers == 0:
+            batches = InlineBatches(
+                self._make_program,
+                lambda: self._make_source(number),
+                self._history,
+                dataset=self._terms.dataset,
+                on_error=self._terms.on_error,
+                decide=self._decide,
+            )
+        else:
+            batches = Batches(
+                self._quarters,
+                lambda: self._make_source(number),
+                self._pace,
+                self._history,
+                number=number,
+                num_workers=self.num_workers,
+                in_order=self.in_order,
+                timeout_s=self.timeout,
+                decide=self._decide,
+            )
+        return map(pin, batches) if self.pin_memory else batches
+
+    def report(self, file: IO[str] | None = None) -> Report:
+        """Print what happened so far, and what would help most; return the same as an object."""
+        report = self._history.report()
+        print(report, file=file or sys.stdout)
+        return report
+
+    # -- what an epoch needs ---------------------------------------------------------------------------------------
+
+    def _make_crew(self) -> Crew:
+        return Crew(self._make_program(), self._seed, self._terms)
+
+    def _make_program(self) -> MapProgram | IterableProgram:
+        collate: Any = self.collate_fn
+        if collate in (default_collate, default_convert):
+            collate = None  # the worker has its own, which needs no torch
+        common: dict[str, Any] = {"batched": self._auto_collation, "worker_init_fn": self.worker_init_fn}
+        if isinstance(self.dataset, IterableDataset):
+            return IterableProgram(
+                self.dataset, collate, batch_size=self.batch_size, drop_last=self.drop_last, **common
+            )
+        return MapProgram(self.dataset, collate, **common)
+
+    def _make_source(self, number: int) -> Source:
+        """Draw this epoch's seed and start its sampler, in the order in which torch's loader does both."""
+        self._seed = int(torch.empty((), dtype=torch.int64).random_(generator=self.generator or self._own()).item())
+        if isinstance(self.dataset, IterableDataset):
+            return ShareSource(max(1, self.num_workers), epoch=number, seed=self._seed, dataset=self._terms.dataset)
+        return IndexSource(self._indices(), epoch=number, seed=self._seed)
+
+    def _own(self) -> torch.Generator:
+        """Return the generator that this loader draws from instead of the trainer's, whose state it begins with."""
+        if self._random is None:
+            self._random = torch.Generator()
+            self._random.set_state(torch.get_rng_state())
+        return self._random
+
+    def _indices(self) -> Iterator[Any]:
+        indices: Iterator[Any] = iter(self._index_sampler)
+        if not isinstance(self.sampler, RandomSampler) or self.sampler.generator is not None:
+            return indices
+        # It draws its seed from the trainer's random numbers when it gives its first index.
+        own, before = self._own(), torch.get_rng_state()
+        torch.set_rng_state(own.get_state())
+        try:
+            first = list(itertools.islice(indices, 1))
+            own.set_state(torch.get_rng_state())
+        finally:
+            torch.set_rng_state(before)
+        return itertools.chain(first, indices)

@@ -1,0 +1,30 @@
+"""The trainer's side of worker processes: they are born, watched, replaced and ended here."""
+
+from antifreeze.crew._batches import Batches, Quarters
+from antifreeze.crew._crew import Crew
+from antifreeze.crew._failures import user_error
+from antifreeze.crew._history import History
+from antifreeze.crew._keeper import the_keeper
+from antifreeze.crew._ledger import Ledger, Poison
+from antifreeze.crew._member import Member
+from antifreeze.crew._pace import AHEAD, Pace
+from antifreeze.crew._sources import IndexSource, ShareSource, Source
+from antifreeze.crew._terms import Terms
+
+__all__ = [
+    "AHEAD",
+    "Batches",
+    "Crew",
+    "History",
+    "IndexSource",
+    "Ledger",
+    "Member",
+    "Pace",
+    "Poison",
+    "Quarters",
+    "ShareSource",
+    "Source",
+    "Terms",
+    "the_keeper",
+    "user_error",
+]

@@ -1,0 +1,131 @@
+"""The iterator over one epoch: starts its crew at the first batch, ends it with the last, or when it is dropped."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from antifreeze.core import ConfigError
+from antifreeze.crew._crew import Crew
+from antifreeze.crew._epoch import Decide, Epoch
+from antifreeze.crew._history import History
+from antifreeze.crew._ledger import Ledger
+from antifreeze.crew._pace import Pace
+from antifreeze.crew._sources import Source
+
+
+class Quarters:
+    """Where crews come from and go to: a loader's workers live for one epoch, or stay for the next one."""
+
+    def __init__(self, make: Callable[[], Crew], *, persistent: bool) -> None:
+        self._make, self._persistent = make, persistent
+        self._kept: Crew | None = None
+        self._finalizer: Any = None
+
+    def take(self) -> Crew:
+        """Return a crew that nobody uses."""
+        crew = self._kept
+        if crew is not None and crew.flow is None and crew.fatal is None and crew.pid == os.getpid():
+            return crew
+        crew = self._make()
+        crew.start()
+        if self._persistent and (self._kept is None or self._kept.fatal is not None or self._kept.pid != os.getpid()):
+            if self._finalizer is not None:
+                self._finalizer()
+            self._kept = crew
+            self._finalizer = weakref.finalize(self, crew.end)
+            self._finalizer.atexit = False
+        return crew
+
+    def keeps(self, crew: Crew) -> bool:
+        """Tell whether a crew stays when its epoch is over."""
+        return crew is self._kept and crew.fatal is None
+
+
+class Batches:
+    """Yields the batches of an epoch in order. Nothing is started or consumed before the first is asked for."""
+
+    def __init__(
+        self,
+        quarters: Quarters,
+        make_source: Callable[[], Source],
+        pace: Pace,
+        history: History,
+        *,
+        number: int,
+        num_workers: int,
+        in_order: bool,
+        timeout_s: float,
+        decide: Decide,
+    ) -> None:
+        self._quarters, self._make_source = quarters, make_source
+        self._pace, self._history, self._decide = pace, history, decide
+        self._ledger = Ledger(num_workers, in_order=in_order)
+        self._number, self._timeout_s = number, timeout_s
+        self._source: Source | None = None
+        self._epoch: Epoch | None = None
+        self._release: Any = None
+        self._done = False
+        self._pid = os.getpid()
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if os.getpid() != self._pid:
+            raise ConfigError(
+                "this iterator was made before the process was forked, and its workers belong to the parent",
+                hint="call iter(loader) in the process that reads from it",
+                argument="loader",
+            )
+        if self._done:
+            raise StopIteration
+        self._history.asked()
+        try:
+            epoch = self._epoch or self._begin()
+            batch = epoch.next(self._timeout_s)
+        except StopIteration:
+            self._done = True
+            self.close()
+            self._history.epochs += 1
+            self._history.answered()
+            self._history.ended()
+            raise
+        except BaseException:
+            # An error that the user keeps, as notebooks do, holds this frame; it must not hold workers. Who asks on
+            # after an error gets the next batch, from a new crew.
+            self.close()
+            raise
+        self._history.answered()
+        return batch
+
+    def _begin(self) -> Epoch:
+        if self._source is None:
+            self._source = self._make_source()
+        crew = self._quarters.take()
+        epoch = Epoch(
+            crew, self._source, self._ledger, self._pace, self._history, number=self._number, decide=self._decide
+        )
+        with crew.lock:
+            crew.flow = epoch
+        self._release = weakref.finalize(self, _release, crew, self._number, self._quarters.keeps(crew))
+        self._release.atexit = False
+        self._epoch = epoch
+        return epoch
+
+    def close(self) -> None:
+        """Let the workers go. May be called twice; asking for another batch starts new ones."""
+        if self._release is not None:
+            self._release()
+        self._release = self._epoch = None
+        self._ledger.reclaim()
+
+
+def _release(crew: Crew, number: int, keep: bool) -> None:
+    if keep and crew.fatal is None:
+        crew.cancelled.append(number)
+        crew.flow = None
+    else:
+        crew.end()

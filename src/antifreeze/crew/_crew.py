@@ -1,0 +1,277 @@
+"""The workers of one loader: born, given tasks, listened to, replaced when they are lost, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from antifreeze.child import Cancel, Ready, Results, Start, Task
+from antifreeze.core import AntifreezeError, WorkerDied
+from antifreeze.crew._failures import user_error
+from antifreeze.crew._keeper import the_keeper
+from antifreeze.crew._member import Member, State, make_member
+from antifreeze.crew._parcel import Parcel, make_parcel
+from antifreeze.crew._terms import Flow, Terms
+from antifreeze.transport import Closed
+
+GRACE_S = 1.0
+"""How long a worker may take to finish what it is at when its loader ends."""
+_EARLY_DEATHS = 3
+
+
+class Crew:
+    """Worker processes that run one program.
+
+    Two threads enter: the one that asks for batches, and the keeper, so that a worker that dies during a long training
+    step is replaced before its batch is missed. Both hold ``lock`` while they do, and neither waits while it holds it.
+    """
+
+    def __init__(self, program: Any, seed: int, terms: Terms) -> None:
+        self.terms = terms
+        self.lock = threading.RLock()
+        self.flow: Flow | None = None
+        self.members: list[Member | None] = [None] * terms.num_workers
+        self.fatal: AntifreezeError | None = None
+        self.pid = os.getpid()
+        self._program, self._seed = program, seed
+        self._by_value: set[str] = set()
+        self._parcel: Parcel | None = None
+        self._gone: dict[int, Member] = {}
+        self.early_deaths = 0
+        self._closing = False
+        self._wake_in, self._wake_out = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._poll: select.poll | None = None
+        self.cancelled: deque[int] = deque()
+        """Epochs that nobody waits for any more, and that workers have not been told of."""
+        self.exits: dict[int, Callable[[int | None], None]] = {}
+        """Who waits to hear how a worker has ended, by token."""
+
+    # -- birth -----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Have all workers born. Returns before they are."""
+        keeper = the_keeper()
+        keeper.keep(self)
+        self._parcel = make_parcel(self._program, self._seed, self._by_value)
+        with self.lock:
+            for slot in range(len(self.members)):
+                self.bear(slot)
+
+    def bear(self, slot: int) -> None:
+        """Have a worker born for a slot."""
+        if self._closing or self.fatal is not None or self._parcel is None:
+            return
+        start = Start(
+            slot=slot,
+            num_workers=len(self.members),
+            owner_pid=self.pid,
+            on_error=self.terms.on_error,
+            pieces=self._parcel.pieces,
+            sys_path=[os.fspath(folder) for folder in sys.path],
+            argv=list(sys.argv),
+            cwd=_folder(),
+            environ=dict(os.environ),
+        )
+        member, message, fds = make_member(slot, start, self._parcel.fds(), self._parcel.modules)
+        self.members[slot] = member
+        self._poll = None
+        the_keeper().bear(self, message, fds)
+
+    def born(self, token: int, pid: int) -> None:
+        """Hear from the keeper that a worker has a process."""
+        with self.lock:
+            member = self._member(token)
+            if member is not None:
+                member.pid = pid
+                if member.state is State.UNBORN:
+                    member.state = State.LOADING
+
+    def died(self, token: int, code: int | None) -> None:
+        """Hear from the keeper how a worker has ended."""
+        with self.lock:
+            member = self._member(token)
+            if member is not None:
+                self.lose(member)
+            tell = self.exits.pop(token, None)
+            if tell is not None:
+                tell(code)
+            gone = self._gone.pop(token, None)
+            if gone is not None:
+                gone.close()
+        self.wake()
+
+    def doomed(self, error: WorkerDied) -> None:
+        """Hear from the keeper that no worker can be had."""
+        with self.lock:
+            self.fatal = error
+        self.wake()
+
+    def _member(self, token: int) -> Member | None:
+        return next((m for m in self.members if m is not None and m.token == token), None)
+
+    # -- messages --------------------------------------------------------------------------------------------------
+
+    def receive(self) -> None:
+        """Take in what workers have sent. Needs the lock."""
+        self._cancel()
+        for member in self.members:
+            if member is None or member.state is State.GONE:
+                continue
+            try:
+                member.channel.flush_nowait()
+                for message, fds in member.channel.receive_nowait():
+                    self._hear(member, message, fds)
+            except Closed:
+                self.lose(member)
+
+    def _hear(self, member: Member, message: Any, fds: list[int]) -> None:
+        if isinstance(message, Ready):
+            self._ready(member, message)
+        elif isinstance(message, Results):
+            member.outbox.returned(message.returned)
+            member.inbox.learn(message.opened, fds, message.dropped)
+            for result in message.results:
+                if self.flow is not None:
+                    self.flow.came_back(member.slot, result, member)
+
+    def _ready(self, member: Member, message: Ready) -> None:
+        failure = message.failure
+        if failure is None:
+            member.state = State.READY
+            self.early_deaths = 0
+        elif failure.module in sys.modules and failure.module not in self._by_value:
+            # The module exists in this process only: a notebook's, or one that was found by a path that is gone.
+            self._by_value.add(failure.module)
+            if self._parcel is not None:
+                self._parcel.close()
+            self._parcel = make_parcel(self._program, self._seed, self._by_value)
+            for slot, other in enumerate(self.members):
+                if other is not None and other.state is not State.READY:
+                    self._end(other, 0)
+                    self.bear(slot)
+        else:
+            self.fatal = user_error(failure, worker=member.name, step=-1, dataset=self.terms.dataset)
+
+    def give(self, member: Member, tasks: list[Task]) -> None:
+        """Send tasks to a worker. Needs the lock."""
+        with contextlib.suppress(Closed):  # it will be noticed as lost
+            member.send(tasks)
+
+    # -- loss ------------------------------------------------------------------------------------------------------
+
+    def lose(self, member: Member) -> None:
+        """Note that a worker is gone: its tasks go to others, and another one is born in its place."""
+        if member.state is State.GONE:
+            return
+        was, member.state = member.state, State.GONE
+        self.members[member.slot] = None
+        self._gone[member.token] = member
+        self._poll = None
+        if was is not State.READY:
+            self.early_deaths += 1
+        if self.flow is not None:
+            self.flow.was_lost(member)
+        the_keeper().bury(member.token, 0)
+        if not self._closing:
+            self.bear(member.slot)
+
+    @property
+    def cannot_start(self) -> bool:
+        """Whether workers die before they are ready, again and again."""
+        return self.early_deaths >= _EARLY_DEATHS
+
+    def replace(self, member: Member) -> None:
+        """End a worker that has nothing to do, and have another one born."""
+        self._end(member, GRACE_S)
+        self.bear(member.slot)
+
+    def _end(self, member: Member, grace_s: float) -> None:
+        self.members[member.slot] = None
+        self._poll = None
+        the_keeper().bury(member.token, grace_s)
+        member.close()
+
+    # -- waiting ---------------------------------------------------------------------------------------------------
+
+    def wait(self, seconds: float) -> None:
+        """Wait until a worker has sent something, or the keeper has news. Needs no lock."""
+        with self.lock:
+            poll = self._poll
+            if poll is None:
+                poll = self._poll = select.poll()
+                poll.register(self._wake_in, select.POLLIN)
+                for member in self.members:
+                    if member is not None and member.channel.fileno() >= 0:
+                        poll.register(member.channel.fileno(), select.POLLIN)
+        if any(fd == self._wake_in for fd, _ in poll.poll(seconds * 1000)):
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._wake_in, 4096)
+
+    def wake(self) -> None:
+        """Have whoever waits look now."""
+        with contextlib.suppress(OSError):
+            os.write(self._wake_out, b"x")
+
+    def tend(self) -> None:
+        """Do what has to be done while nobody asks for a batch. Called by the keeper."""
+        if not self.lock.acquire(timeout=0.01):
+            return  # the trainer's thread is at it
+        try:
+            if self._closing:
+                self._close()
+                return
+            self.receive()
+            if self.flow is not None:
+                self.flow.look()
+                self.flow.assign()
+        finally:
+            self.lock.release()
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def _cancel(self) -> None:
+        """Tell workers which epochs nobody waits for any more."""
+        while self.cancelled:
+            message = Cancel(self.cancelled.popleft())
+            for member in self.members:
+                if member is not None:
+                    with contextlib.suppress(Closed):
+                        member.channel.send_nowait(message)
+
+    def end(self) -> None:
+        """End all workers, soon. Takes no lock and waits for nothing: the collector may call this anywhere."""
+        if os.getpid() == self.pid and not self._closing:
+            self._closing = True
+            the_keeper().end(self)
+
+    def _close(self) -> None:
+        keeper = the_keeper()
+        keeper.drop(self)
+        for member in [*self.members, *self._gone.values()]:
+            if member is not None:
+                keeper.bury(member.token, GRACE_S)
+                member.close()
+        self.members = [None] * len(self.members)
+        self._gone.clear()
+        self.flow = None
+        if self._parcel is not None:
+            self._parcel.close()
+            self._parcel = None
+        if self._wake_in >= 0:
+            os.close(self._wake_in)
+            os.close(self._wake_out)
+            self._wake_in = self._wake_out = -1
+
+
+def _folder() -> str:
+    try:
+        return str(Path.cwd())
+    except OSError:  # it was removed
+        return "/"

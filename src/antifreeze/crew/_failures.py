@@ -1,0 +1,107 @@
+"""What went wrong, as errors that name the worker, the sample and the reason, with the worker's traceback as cause."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+from antifreeze.child import Failure
+from antifreeze.core import AntifreezeError, NotPicklable, NotRepeatable, Stalled, UserCodeError, WorkerDied
+from antifreeze.supervise import Finding
+
+
+class WorkerTraceback(Exception):
+    """The traceback of the worker, as text: frames cannot travel."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0].rstrip()}"
+
+
+def user_error(failure: Failure, *, worker: str, step: int, dataset: str) -> AntifreezeError:
+    """Return the error for something that user code raised."""
+    place = f"{failure.sample} of {dataset}" if failure.sample else f"{dataset}"
+    where = f"  in {worker}, batch {step}, {place}" if step >= 0 else f"  in {worker}, {place}"
+    why = f"\n  {failure.explanation}" if failure.explanation else ""
+    facts: dict[str, Any] = {"step": step, "sample": failure.sample, "worker": worker}
+    cause: BaseException = WorkerTraceback(failure.traceback)
+    if failure.kind == "NotTheSame":
+        hint = (
+            "make the dataset deterministic (seed it, sort what it lists), or give it state_dict() and "
+            "load_state_dict(); a map-style dataset needs neither"
+        )
+        error: AntifreezeError = NotRepeatable(f"{failure.message}\n{where}", hint=hint, **facts)
+        error.__cause__ = cause
+        return error
+    if "cannot be pickled" in failure.what:
+        hint = "return tensors, arrays, numbers, texts or other objects that can be pickled; not functions or handles"
+        error = NotPicklable(f"{failure.what}: {failure.kind}: {failure.message}\n{where}", hint=hint, path="", **facts)
+        error.__cause__ = cause
+        return error
+    original = _rebuilt(failure)
+    if original is not None:
+        original.__cause__ = cause
+        cause = original
+    problem = f"{failure.what} raised {failure.kind}: {failure.message}{why}\n{where}"
+    hint = 'the traceback of the worker stands above; on_error="skip" leaves such samples out and reports them'
+    error = _mixed(original)(
+        problem, hint=hint if failure.can_skip else "the traceback of the worker stands above", **facts
+    )
+    error.__cause__ = cause
+    return error
+
+
+def _rebuilt(failure: Failure) -> BaseException | None:
+    if failure.error is None:
+        return None
+    try:
+        error = pickle.loads(failure.error)  # noqa: S301  from our own worker, which has tried it before
+    except Exception:  # noqa: BLE001  border: it calls the user's constructors
+        return None
+    return error if isinstance(error, BaseException) else None
+
+
+_mixtures: dict[type, type[UserCodeError]] = {}
+
+
+def _mixed(original: BaseException | None) -> type[UserCodeError]:
+    """Return a UserCodeError that is also of the kind that was raised: code that catches that must go on working."""
+    # StopIteration would end the loop in silence; KeyboardInterrupt and SystemExit would end the program.
+    if (
+        original is None
+        or not isinstance(original, Exception)
+        or isinstance(original, StopIteration | StopAsyncIteration)
+    ):
+        return UserCodeError
+    if isinstance(original, UserCodeError):
+        return type(original)
+    kind: type[Exception] = type(original)
+    if kind not in _mixtures:
+        try:
+            mixture = type("UserCodeError", (UserCodeError, kind), {"__module__": UserCodeError.__module__})
+            mixture("", step=0)
+        except Exception:  # noqa: BLE001  border: the user's class may refuse anything
+            mixture = UserCodeError
+        _mixtures[kind] = mixture
+    return _mixtures[kind]
+
+
+def fault_error(
+    finding: Finding, *, worker: str, sample: str, step: int, dataset: str, attempts: int
+) -> AntifreezeError:
+    """Return the error for a task that has cost its workers again and again."""
+    evidence = "".join(f"\n    {line}" for line in finding.evidence_lines)
+    where = f"{sample} of {dataset}" if sample else f"batch {step} of {dataset}"
+    times = "twice" if attempts == 2 else f"{attempts} times"
+    facts: dict[str, Any] = {"step": step, "sample": sample, "worker": worker, "cause": finding.cause.value}
+    if finding.exit_code is not None:
+        return WorkerDied(
+            f"{worker} {finding.title} at {where}, as did the worker before it; it was tried {times}{evidence}",
+            hint=finding.hint,
+            **facts,
+        )
+    return Stalled(
+        f"{worker} is stuck at {where} ({finding.title}): no progress within its limit; it was tried {times}{evidence}",
+        hint=finding.hint,
+        silent_s=0.0,
+        **facts,
+    )

@@ -1,0 +1,237 @@
+"""One thread of the trainer that keeps the nursery and looks after all crews, while there are any.
+
+The thread starts the nursery itself and lives as long as it: the kernel kills the nursery, and with it every worker,
+when this thread ends, however that comes about. So nothing has to be done when the interpreter exits, and nothing can
+be left behind when the trainer is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import threading
+import time
+import weakref
+from collections import deque
+from typing import Any, NamedTuple, Protocol
+
+from antifreeze.child import Bear, Born, Bury, Died, Hello
+from antifreeze.core import WorkerDied
+from antifreeze.crew._nursery import Nursery, start_nursery
+from antifreeze.transport import Closed
+
+logger = logging.getLogger("antifreeze")
+
+TEND_S = 0.1
+_TRIES = 3
+
+
+class Kept(Protocol):
+    """What the keeper looks after."""
+
+    def born(self, token: int, pid: int) -> None:
+        """Hear that a worker has a process."""
+        ...
+
+    def died(self, token: int, code: int | None) -> None:
+        """Hear that a worker has ended; None if nobody knows how."""
+        ...
+
+    def tend(self) -> None:
+        """Look whether everything moves; called every tenth of a second or so."""
+        ...
+
+    def doomed(self, error: WorkerDied) -> None:
+        """Hear that no worker can be had."""
+        ...
+
+
+class _Request(NamedTuple):
+    """Something to tell the nursery."""
+
+    message: Bear | Bury
+    fds: list[int]
+
+
+class Keeper:
+    """The thread, and what it knows. Everything in it but ``ask``, ``keep`` and ``drop`` runs in that thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._requests: deque[_Request] = deque()
+        self._kept: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._owners: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self._ending: deque[Kept] = deque()
+        self._asked: set[int] = set()
+        """Workers that the nursery was asked for and that have not ended."""
+        self._nursery: Nursery | None = None
+        self._failures = 0
+        self._wake_in, self._wake_out = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+
+    # -- any thread ------------------------------------------------------------------------------------------------
+
+    def keep(self, crew: Kept) -> None:
+        """Look after a crew until it is dropped or nobody holds it."""
+        with self._lock:
+            self._kept.add(crew)
+            self._have_thread()
+
+    def drop(self, crew: Kept) -> None:
+        """Look after it no more."""
+        self._kept.discard(crew)
+
+    def end(self, crew: Kept) -> None:
+        """Have a crew closed by the thread. Takes no lock: the collector may call this anywhere."""
+        self._ending.append(crew)
+        self.wake()
+
+    def bear(self, crew: Kept, message: Bear, fds: list[int]) -> None:
+        """Ask for a worker; the crew hears of it."""
+        with self._lock:
+            self._owners[message.token] = crew
+            self._requests.append(_Request(message, fds))
+            self._have_thread()
+        self.wake()
+
+    def bury(self, token: int, grace_s: float) -> None:
+        """Ask for a worker's end. Takes no lock: the collector may call this anywhere."""
+        self._requests.append(_Request(Bury(token, grace_s), []))
+        self.wake()
+
+    def wake(self) -> None:
+        """Have the thread look now."""
+        with contextlib.suppress(OSError):
+            os.write(self._wake_out, b"x")
+
+    def _have_thread(self) -> None:
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._run, name="antifreeze-keeper", daemon=True)
+            self._thread.start()
+
+    # -- the thread ------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self._look()
+                with self._lock:
+                    if not (self._nursery or self._kept or self._requests or self._ending):
+                        self._thread = None
+                        return
+            except Exception:  # border: whatever fails here must not end the thread, for every worker would end with it
+                logger.exception("antifreeze: the keeper of workers has failed, and goes on")
+                time.sleep(TEND_S)
+
+    def _look(self) -> None:
+        poll = select.poll()
+        poll.register(self._wake_in, select.POLLIN)
+        if self._nursery is not None:
+            poll.register(self._nursery.channel.fileno(), select.POLLIN)
+        poll.poll(TEND_S * 1000)
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wake_in, 4096)
+        self._hear()
+        self._ask()
+        for crew in [*self._kept, *(self._ending.popleft() for _ in range(len(self._ending)))]:
+            crew.tend()
+
+    def _hear(self) -> None:
+        nursery = self._nursery
+        if nursery is None:
+            return
+        try:
+            nursery.channel.flush_nowait()
+            messages = nursery.channel.receive_nowait()
+        except Closed:
+            self._lose_nursery()
+            return
+        for message, _ in messages:
+            if isinstance(message, Hello):
+                nursery.hello = message
+                self._failures = 0
+            elif isinstance(message, Born) and message.token in self._owners:
+                self._owners[message.token].born(message.token, message.pid)
+            elif isinstance(message, Died):
+                self._asked.discard(message.token)
+                self._tell_died(message.token, message.code)
+        if nursery.is_stopped():
+            logger.warning("antifreeze: the nursery of workers (pid %s) was stopped; it is replaced", nursery.pid)
+            self._lose_nursery()
+
+    def _tell_died(self, token: int, code: int | None) -> None:
+        owner = self._owners.get(token)
+        if owner is not None:
+            owner.died(token, code)
+
+    def _ask(self) -> None:
+        while self._requests:
+            message, fds = self._requests[0]
+            wanted = message.token in (self._owners if isinstance(message, Bear) else self._asked)
+            if wanted and self._nursery is None and not self._start(message):
+                return
+            self._requests.popleft()
+            if not wanted or self._nursery is None:
+                for fd in fds:
+                    os.close(fd)
+                continue
+            self._asked.add(message.token)
+            try:
+                self._nursery.tell(message, fds)
+            except Closed:
+                self._lose_nursery()
+
+    def _start(self, message: Bear | Bury) -> bool:
+        modules = message.modules if isinstance(message, Bear) else ()
+        if self._failures >= _TRIES:
+            self._failures = 0
+            while self._requests:
+                for fd in self._requests.popleft().fds:
+                    os.close(fd)
+            error = WorkerDied(
+                f"the process that workers are started from ended {_TRIES} times before it was ready",
+                hint="its own messages stand above, on stderr; try `python -c 'import numpy, torch'`",
+                worker=-1,
+                cause="startup",
+            )
+            for crew in list(self._kept):
+                crew.doomed(error)
+            return False
+        self._nursery = start_nursery(modules)
+        return True
+
+    def _lose_nursery(self) -> None:
+        """The nursery has ended, and its workers with it: have those that are still wanted born elsewhere."""
+        nursery, self._nursery = self._nursery, None
+        if nursery is None:
+            return
+        if nursery.hello is None:
+            self._failures += 1
+        nursery.end()
+        lost, self._asked = self._asked, set()
+        for token in lost:
+            self._tell_died(token, None)
+
+
+_keeper = Keeper()
+
+
+def the_keeper() -> Keeper:
+    """Return the keeper of this process."""
+    return _keeper
+
+
+def _in_child() -> None:
+    """Forget everything that belongs to the parent: its thread is not here, and its nursery is not ours."""
+    global _keeper
+    before, _keeper = _keeper, Keeper()
+    for fd in (before._wake_in, before._wake_out):
+        os.close(fd)
+    if before._nursery is not None:
+        before._nursery.channel.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)

@@ -1,0 +1,48 @@
+"""Whether workers will import torch: then the nursery does it once for all of them."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from collections.abc import Iterable
+from types import ModuleType
+
+_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_MOST = 500
+
+
+def needs_torch(names: Iterable[str]) -> bool:
+    """Tell whether any of these modules is of torch, or has something of torch among its names.
+
+    A guess that only changes how fast workers start: a module that is not found out imports torch by itself.
+    """
+    if "torch" not in sys.modules:
+        return False
+    queue, seen = list(names), set[str]()
+    while queue and len(seen) < _MOST:
+        name = queue.pop()
+        if name in seen or name.partition(".")[0] in sys.builtin_module_names:
+            continue
+        seen.add(name)
+        if name.partition(".")[0] == "torch":
+            return True
+        module = sys.modules.get(name)
+        # What a script or a notebook has imported is not needed by what was taken from it by value.
+        if module is None or name == "__main__":
+            continue
+        uses = {_module_of(value) for value in list(vars(module).values())} - {""}
+        if any(use.partition(".")[0] == "torch" for use in uses):
+            return True
+        if not _is_library(module):
+            queue += uses
+    return False
+
+
+def _module_of(value: object) -> str:
+    name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", "")
+    return name if isinstance(name, str) and not name.startswith("antifreeze") else ""
+
+
+def _is_library(module: ModuleType) -> bool:
+    file = getattr(module, "__file__", None) or ""
+    return not file or file.startswith(_LIBRARIES)

@@ -1,0 +1,196 @@
+"""The program, taken apart once for all workers: large buffers stand in one piece of memory that they share."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import io
+import multiprocessing.context
+import os
+import pickle
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from antifreeze.child import Handing
+from antifreeze.core import NotPicklable
+from antifreeze.crew._modules import needs_torch
+from antifreeze.transport import create, is_tensor, reduce_tensor
+
+_SMALL = 1 << 12
+_ALIGN = 64
+_CHUNK = 1 << 26
+
+
+class Parcel:
+    """What every worker of a crew is born with. Closed by the crew."""
+
+    def __init__(self, fd: int, pieces: list[tuple[int, int]], handing: Handing, modules: tuple[str, ...]) -> None:
+        self.fd, self.pieces, self.modules = fd, pieces, modules
+        self._handing = handing
+
+    def fds(self) -> list[int]:
+        """Return descriptors to send along, for the receiver; the channel closes them."""
+        return [os.dup(fd) for fd in (self.fd, *self._handing.fds)]
+
+    def close(self) -> None:
+        """Let go of the memory; workers that live keep theirs. May be called twice."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+        self._handing.close()
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
+    def __init__(self, file: Any, handing: Handing, raws: list[Any]) -> None:
+        super().__init__(file, protocol=5, buffer_callback=lambda buffer: _is_small(buffer, raws))
+        self._handing = handing
+        self.modules: set[str] = set()
+
+    def reducer_override(self, obj: Any) -> Any:
+        if is_tensor(obj):
+            self.modules.add("torch")
+            return reduce_tensor(obj)
+        reduce = self._handing.reducer(obj)
+        if reduce is not None:
+            return reduce(obj)
+        if isinstance(obj, type | types.FunctionType | types.BuiltinFunctionType | types.ModuleType):
+            self.modules.add(str(getattr(obj, "__module__", None) or obj.__name__))
+        return super().reducer_override(obj)
+
+
+def _is_small(buffer: pickle.PickleBuffer, raws: list[Any]) -> bool:
+    raw = buffer.raw()
+    if raw.nbytes < _SMALL:
+        return True
+    raws.append(np.frombuffer(raw, np.uint8))
+    return False
+
+
+def make_parcel(program: Any, seed: int, by_value: set[str]) -> Parcel:
+    """Take a program apart. ``by_value`` names modules that exist only in this process."""
+    handing, file = Handing(), io.BytesIO()
+    raws: list[Any] = []
+    pickler = _Pickler(file, handing, raws)
+    fd = -1
+    try:
+        with _spawning(handing), _registered(by_value):
+            try:
+                pickler.dump((program, seed))
+            except Exception as error:
+                raise explained(program, error) from error
+        pieces, nbytes = _layout([file.getbuffer(), *raws])
+        fd = create("antifreeze-dataset", nbytes)
+        for raw, (start, _) in zip([np.frombuffer(file.getbuffer(), np.uint8), *raws], pieces, strict=True):
+            _write(fd, raw, start)
+        if sys.platform == "linux":
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
+    except BaseException:
+        handing.close()
+        if fd >= 0:
+            os.close(fd)
+        raise
+    return Parcel(fd, pieces, handing, ("torch",) if needs_torch(pickler.modules) else ())
+
+
+def _layout(raws: list[Any]) -> tuple[list[tuple[int, int]], int]:
+    pieces, start = [], 0
+    for raw in raws:
+        pieces.append((start, len(raw)))
+        start += -(-len(raw) // _ALIGN) * _ALIGN
+    return pieces, start
+
+
+def _write(fd: int, raw: Any, start: int) -> None:
+    view = memoryview(raw)
+    while len(view):
+        count = os.pwrite(fd, view[:_CHUNK], start)
+        view, start = view[count:], start + count
+
+
+@contextlib.contextmanager
+def _spawning(handing: Handing) -> Iterator[None]:
+    """Let queues and shared values of multiprocessing be taken apart: they refuse unless a process is being started."""
+    context: Any = multiprocessing.context
+    before = context.get_spawning_popen()
+    context.set_spawning_popen(handing)
+    try:
+        yield
+    finally:
+        context.set_spawning_popen(before)
+
+
+@contextlib.contextmanager
+def _registered(by_value: set[str]) -> Iterator[None]:
+    modules = [sys.modules[name] for name in by_value if name in sys.modules]
+    fresh = [m for m in modules if m.__name__ not in cloudpickle.list_registry_pickle_by_value()]
+    for module in fresh:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        for module in fresh:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def explained(program: Any, error: Exception) -> NotPicklable:
+    """Return an error that names which part of the program cannot be sent."""
+    path, value = _culprit(program)
+    kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+    return NotPicklable(
+        f"{path} (a {kind}) cannot be sent to a worker process: {type(error).__name__}: {error}",
+        hint="workers are processes of their own: a connection, an open file, a generator or a handle cannot be shared "
+        "with them. Open it in the worker, when it is first used (in __getitem__ or worker_init_fn), or leave it out "
+        "in __getstate__",
+        path=path,
+    )
+
+
+def _culprit(program: Any) -> tuple[str, Any]:
+    """Return the deepest part that cannot be pickled by itself, and how it is reached."""
+    parts = {name: value for name, value in vars(program).items() if not _can_travel(value)}
+    if not parts:
+        return "the dataset", program
+    name, value = next(iter(parts.items()))
+    path = name.lstrip("_")
+    for _ in range(8):
+        inner = _members(value)
+        found = next(((n, v) for n, v in inner if not _can_travel(v)), None)
+        if found is None:
+            break
+        path, value = path + found[0], found[1]
+    return path, value
+
+
+def _members(value: Any) -> list[tuple[str, Any]]:
+    if isinstance(value, dict):
+        return [(f"[{key!r}]", v) for key, v in value.items()]
+    if isinstance(value, list | tuple):
+        return [(f"[{i}]", v) for i, v in enumerate(value[:1000])]
+    found = (
+        [(f".{name}", v) for name, v in getattr(value, "__dict__", {}).items()] if not isinstance(value, type) else []
+    )
+    closure = getattr(value, "__closure__", None) or ()
+    names = getattr(getattr(value, "__code__", None), "co_freevars", ())
+    for variable, cell in zip(names, closure, strict=False):
+        with contextlib.suppress(ValueError):
+            found.append((f", which uses {variable}", cell.cell_contents))
+    known = getattr(value, "__globals__", {})
+    uses = [name for name in getattr(getattr(value, "__code__", None), "co_names", ()) if name in known]
+    return found + [(f", which uses {name}", known[name]) for name in uses]
+
+
+def _can_travel(value: Any) -> bool:
+    handing = Handing()
+    try:
+        with _spawning(handing):
+            _Pickler(io.BytesIO(), handing, []).dump(value)
+    except Exception:  # noqa: BLE001  border: it calls the user's reducers
+        return False
+    finally:
+        handing.close()
+    return True

@@ -1,0 +1,234 @@
+"""Looking at workers from outside: what their records and their processes say, and what follows from it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from antifreeze.crew._history import History
+from antifreeze.crew._member import Member, State
+from antifreeze.supervise import (
+    Beat,
+    Cause,
+    Evidence,
+    Finding,
+    Glance,
+    Kill,
+    Limits,
+    Look,
+    Restart,
+    decide,
+    evidence_of,
+    find_cause,
+    glance,
+    look,
+    oom_kills,
+    warn_after_s,
+)
+from antifreeze.transport import Record, Stage
+
+logger = logging.getLogger("antifreeze")
+
+_SOON_S = 0.3
+_GLANCE_S = 0.5
+_MEMORY_S = 1.0
+_LOADING_S = 300.0
+
+Found = tuple[Member, Finding]
+
+
+@dataclass(slots=True)
+class _Sight:
+    """What was seen of one worker's process."""
+
+    glance: Glance | None
+    look: Look
+    at_s: float
+    moved_s: float
+    warned_of: int = -1
+    warnings: int = 0
+
+
+class Watch:
+    """Observes the workers of a crew. Costs next to nothing while they move: only the silent are looked at."""
+
+    def __init__(self, limits: Limits, history: History) -> None:
+        self._limits, self._history = limits, history
+        self._sights: dict[int, _Sight] = {}
+        self._first_nbytes: dict[int, int] = {}
+        self._oom_kills = oom_kills()
+        self._memory_s = 0.0
+        self.slowest_s = 0.0
+        self.num_samples = 0
+
+    def judge(self, members: Iterable[Member], attempts: dict[int, int], waiting_s: float) -> list[Found]:
+        """Return the workers to be replaced, and why; warn of those that keep the trainer waiting."""
+        now_s = time.monotonic()
+        beats, by_slot = [], {}
+        for member in members:
+            if member.pid and member.state in (State.LOADING, State.READY):
+                by_slot[member.slot] = member
+                beats.append(self._beat(member, attempts.get(member.slot, 0), waiting_s, now_s))
+        stuck = []
+        for decision in decide(beats, self._limits, self.slowest_s, self.num_samples):
+            member = by_slot[decision.worker]
+            finding = self._find(member)
+            if isinstance(decision, Kill):
+                stuck.append((member, finding))
+            else:
+                self._warn(member, finding)
+        return stuck
+
+    def _beat(self, member: Member, attempts: int, waiting_s: float, now_s: float) -> Beat:
+        record = member.record
+        self.slowest_s = max(self.slowest_s, record.slowest_s)
+        self.num_samples = max(self.num_samples, record.num_samples)
+        since_s = record.since_s or now_s
+        silent_s = now_s - since_s
+        working = record.stage.working and record.stage is not Stage.BORN
+        if not working or silent_s < min(_GLANCE_S, warn_after_s(self._limits) / 4):
+            self._sights.pop(member.token, None)
+            return Beat(worker=member.slot, silent_s=silent_s, working=working)
+        sight = self._seen(member, now_s)
+        if sight.warned_of != record.moves:
+            sight.warned_of, sight.warnings = record.moves, 0
+        if record.stage is Stage.LOAD and silent_s < _LOADING_S:
+            # Imports are known to be slow: a cold disk, a large library. They are judged by whether they move.
+            silent_s = now_s - max(since_s, sight.moved_s)
+        state = sight.glance.state if sight.glance else ""
+        return Beat(
+            worker=member.slot,
+            silent_s=silent_s,
+            working=True,
+            stopped=state == "T",
+            traced=state == "t",
+            moves=now_s - sight.moved_s < 1.5,
+            attempts=attempts,
+            waiting_s=waiting_s,
+            warned=sight.warnings,
+        )
+
+    def _seen(self, member: Member, now_s: float) -> _Sight:
+        sight = self._sights.get(member.token)
+        if sight is None:
+            sight = self._sights[member.token] = _Sight(glance(member.pid), look(member.pid), now_s, now_s)
+        elif now_s - sight.at_s >= _GLANCE_S:
+            before, after = sight.glance, glance(member.pid)
+            if before and after and (after.cpu_s > before.cpu_s + 0.01 or after.moved_bytes > before.moved_bytes):
+                sight.moved_s = now_s
+            sight.glance, sight.look, sight.at_s = after, look(member.pid), now_s
+        return sight
+
+    def _find(self, member: Member) -> Finding:
+        """Return why a silent worker stands still. Takes up to half a second: it is asked for its stacks."""
+        sight = self._sights[member.token]
+        state = sight.glance.state if sight.glance else ""
+        stack = "" if state in ("T", "t", "D", "Z") else member.ask_for_stacks()
+        interval_s = time.monotonic() - sight.at_s
+        if interval_s < _SOON_S:
+            time.sleep(_SOON_S - interval_s)
+            interval_s = _SOON_S
+        known = {"stage": member.record.stage.name.lower(), "stack": stack}
+        return find_cause(
+            evidence_of(member.pid, sight.glance, glance(member.pid), interval_s, sight.look, look(member.pid), **known)
+        )
+
+    def _warn(self, member: Member, finding: Finding) -> None:
+        self._sights[member.token].warnings += 1
+        record = member.record
+        silent_s = time.monotonic() - record.since_s
+        text = (
+            f"{member.name} has been at {place_of(record)} for {silent_s:.0f} s and {finding.title}; "
+            "the training loop waits for it"
+        )
+        logger.warning("antifreeze: %s%s\n  hint: %s", text, lines_of(finding), finding.hint)
+        self._history.note(text)
+
+    def exit_of(self, member: Member, code: int | None) -> Finding:
+        """Return why a worker is gone."""
+        if member.finding is not None:
+            return member.finding
+        kills = oom_kills()
+        more, self._oom_kills = kills - self._oom_kills, kills
+        known: dict[str, Any] = {"stage": member.record.stage.name.lower(), "stack": member.read_stacks()}
+        if code is None:
+            lines = ("how it ended is not known: the process that had started it is gone as well",)
+            return Finding(cause=Cause.UNKNOWN, evidence_lines=lines)
+        return find_cause(Evidence(pid=member.pid, exit_code=code, oom_kills=more, **known))
+
+    def lost(self, member: Member, finding: Finding, since_s: float, rest: str) -> None:
+        """Tell people that a worker was lost, and remember it."""
+        record = member.record
+        self._history.memory.pop(member.slot, None)
+        warned = self._sights.pop(member.token, None)
+        text = f"{member.name} {finding.title} at {place_of(record)}; {rest}"
+        if member.finding is not None and finding.cause is not Cause.LEAK:
+            silent_s = time.monotonic() - record.since_s
+            text = f"{member.name} was stuck at {place_of(record)} for {silent_s:.1f} s ({finding.title}); {rest}"
+        if warned is not None and warned.warnings:  # all the rest was said then
+            logger.warning("antifreeze: %s", text)
+        else:
+            logger.warning("antifreeze: %s%s\n  hint: %s", text, lines_of(finding), finding.hint)
+        self._history.restart(
+            Restart(
+                worker=member.slot,
+                pid=member.pid,
+                cause=finding.cause.value,
+                sample=sample_of(record),
+                after_s=time.monotonic() - since_s,
+                evidence=(finding.title, *finding.evidence_lines),
+            )
+        )
+
+    def leaking(self, members: Iterable[Member], limit: int | None) -> list[Found]:
+        """Return workers that have taken more than their share of memory, twice what they began with."""
+        now_s = time.monotonic()
+        if now_s - self._memory_s < _MEMORY_S:
+            return []
+        self._memory_s = now_s
+        found = []
+        for member in members:
+            facts = glance(member.pid) if member.pid and member.state is State.READY else None
+            if facts is None:
+                continue
+            self._history.memory[member.slot] = facts.rss_nbytes
+            first = self._first_nbytes.setdefault(member.token, facts.rss_nbytes)
+            if limit is not None and facts.rss_nbytes > max(limit, 2 * first):
+                grown = f"its memory grew from {first >> 20:,} MB to {facts.rss_nbytes >> 20:,} MB"
+                lines = (grown, f"the limit is {limit >> 20:,} MB")
+                found.append((member, Finding(cause=Cause.LEAK, evidence_lines=lines)))
+        return found
+
+
+def lines_of(finding: Finding) -> str:
+    """Return the evidence, each on a line of its own."""
+    return "".join(f"\n    {line}" for line in finding.evidence_lines)
+
+
+def sample_of(record: Record) -> str:
+    """Return the sample that a worker was at, in words; nothing if it was at none."""
+    if record.position < 0:
+        return ""
+    return record.name.strip("'\"") if record.sample == -2 else f"sample {record.sample}"
+
+
+def place_of(record: Record) -> str:
+    """Return what a worker was at, in words."""
+    batch = f"batch {record.step}" if record.step >= 0 else "no batch"
+    sample = sample_of(record)
+    match record.stage:
+        case Stage.BORN | Stage.LOAD:
+            return "its start, where it rebuilds the dataset"
+        case Stage.INIT:
+            return "its start, in worker_init_fn"
+        case Stage.IDLE:
+            return "no work"
+        case Stage.COLLATE:
+            return f"collating {batch}"
+        case Stage.PACK | Stage.SEND:
+            return f"sending {batch}"
+        case _:
+            return f"{sample} ({batch})" if sample else batch
