@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antifreeze.loader import cut
+from antifreeze.loader import Cuts
 from antifreeze.workers import Arrays
 
 
@@ -18,7 +18,7 @@ def blocks_of(sizes: list[int]) -> list[Arrays]:
 @given(st.lists(st.integers(1, 30), max_size=8), st.integers(1, 40), st.booleans())
 def test_batches_are_full_and_in_order(sizes: list[int], batch_size: int, drop_last: bool) -> None:
     """Every row once, in order; only the last batch may be short, and it is dropped if that was asked for."""
-    found = [b.columns["n"][i:j].tolist() for b, i, j in cut(iter(blocks_of(sizes)), batch_size, drop_last=drop_last)]
+    found = [b.columns["n"][i:j].tolist() for b, i, j in Cuts(iter(blocks_of(sizes)), batch_size, drop_last=drop_last)]
     rows = list(range(sum(sizes)))
     expected = [rows[i : i + batch_size] for i in range(0, len(rows), batch_size)]
 
@@ -29,4 +29,4 @@ def test_a_batch_within_a_block_is_not_copied() -> None:
     """Copying is a tenth of the cost of decoding."""
     (block,) = blocks_of([8])
 
-    assert all(b is block for b, _, _ in cut(iter([block]), 4, drop_last=False))
+    assert all(b is block for b, _, _ in Cuts(iter([block]), 4, drop_last=False))

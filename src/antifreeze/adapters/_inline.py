@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from antifreeze.child import Desk, Ended, IterableProgram, Nothing, Share, Task, UserError, failure_of, seeded
+from antifreeze.child import Desk, Ended, Nothing, Program, Share, Task, UserError, failure_of, preserved, seed_now
 from antifreeze.core import AntifreezeError
 from antifreeze.crew import History, Source, user_error
 from antifreeze.supervise import Skip
@@ -17,19 +17,18 @@ class InlineBatches:
 
     def __init__(
         self,
-        make_program: Callable[[], Any],
+        make_program: Callable[[], Program],
         make_source: Callable[[], Source],
         history: History,
         *,
-        dataset: str,
         on_error: str,
         decide: Callable[[AntifreezeError], Any] | None,
     ) -> None:
         self._make_program, self._make_source = make_program, make_source
-        self._history, self._dataset, self._decide = history, dataset, decide
-        self._desk = Desk(None, slot=0, num_workers=1, on_error=on_error, seed=lambda *_: None)
+        self._history, self._decide = history, decide
+        self._desk = Desk(None, slot=0, num_workers=1, on_error=on_error, seed=seed_now)
         self._program: Any = None
-        self._source: Source | None = None
+        self._source: Any = None
         self._over = False
 
     def __iter__(self) -> Iterator[Any]:
@@ -39,41 +38,44 @@ class InlineBatches:
         self._history.asked()
         if self._source is None:
             self._program, self._source = self._make_program(), self._make_source()
-        while True:
-            found = None if self._over else self._source.next()
+        while not self._over:
+            found = self._source.next()
             if found is None:
-                self._history.epochs += 1
-                self._history.ended()
-                raise StopIteration
-            task, _ = found
+                break
             try:
-                batch = self._make(task)
+                batch = self._make(found[0])
             except Nothing:
                 continue
             except Ended:
-                self._over = True
-                continue
+                break
             self._history.delivered(self._desk.num_samples, 0)
             self._history.answered()
             return batch
+        if not self._over:
+            self._over = True
+            self._history.epochs += 1
+            self._history.ended()
+        raise StopIteration
 
     def _make(self, task: Task) -> Any:
         desk = self._desk
         while True:
             desk.clear(task.step)
-            # The seed of a batch is the one that a worker would give it.
-            place = (1, task.what.number) if isinstance(task.what, Share) else (0, task.step)
             try:
-                with seeded(task.seed, *place):
+                with preserved():
                     batch = self._program.make(task, desk)
             except UserError as caught:
                 task = self._without(task, caught)
                 continue
             finally:
-                for skip in desk.skipped:
-                    self._history.skip(Skip(sample=skip.sample, reason=skip.reason, epoch=task.epoch, step=task.step))
-                self._history.spent(desk.times, desk.slowest)
+                self._account(task)
             return batch
+
+    def _account(self, task: Task) -> None:
+        for skip in self._desk.skipped:
+            name = self._source.name(task, skip.sample, skip.position)
+            self._history.skip(Skip(sample=name, reason=skip.reason, epoch=task.epoch, step=task.step))
+        self._history.spent(self._desk.times, None)
 
     def _without(self, task: Task, caught: UserError) -> Task:
         """Return the task without the sample that failed, if the user's function wants that; else raise."""
@@ -81,13 +83,13 @@ class InlineBatches:
         if isinstance(original, KeyboardInterrupt | SystemExit | GeneratorExit):
             raise original  # it was meant for this process
         trace = original.__traceback__
-        failure = failure_of(caught)
-        error = user_error(
-            failure, worker=f"the training process (pid {os.getpid()})", step=task.step, dataset=self._dataset
-        )
-        if not (self._decide and caught.can_skip and not isinstance(self._program, IterableProgram)):
-            raise error from original.with_traceback(trace)
-        if self._decide(error) not in ("skip", True):
-            raise error from original.with_traceback(trace)
-        self._history.skip(Skip(sample=caught.sample, reason=error.message, epoch=task.epoch, step=task.step))
+        place = self._source.name(task, caught.sample, caught.position)
+        failure = failure_of(caught)._replace(error=None)
+        worker = f"the training process (pid {os.getpid()})"
+        error = user_error(failure, worker=worker, step=task.step, place=place, original=original)
+        error.__cause__ = original.with_traceback(trace)
+        can_skip = self._decide is not None and caught.can_skip and not isinstance(task.what, Share)
+        if not can_skip or self._decide is None or self._decide(error) not in ("skip", True):
+            raise error
+        self._history.skip(Skip(sample=place, reason=error.message, epoch=task.epoch, step=task.step))
         return task._replace(skip=(*task.skip, caught.position))

@@ -107,7 +107,6 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
                 self._make_program,
                 lambda: self._make_source(number),
                 self._history,
-                dataset=self._terms.dataset,
                 on_error=self._terms.on_error,
                 decide=self._decide,
             )
@@ -152,7 +151,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self._seed = int(torch.empty((), dtype=torch.int64).random_(generator=self.generator or self._own()).item())
         if isinstance(self.dataset, IterableDataset):
             return ShareSource(max(1, self.num_workers), epoch=number, seed=self._seed, dataset=self._terms.dataset)
-        return IndexSource(self._indices(), epoch=number, seed=self._seed)
+        return IndexSource(self._indices(), epoch=number, seed=self._seed, dataset=self._terms.dataset)
 
     def _own(self) -> torch.Generator:
         """Return the generator that this loader draws from instead of the trainer's, whose state it begins with."""

@@ -12,10 +12,12 @@ import numpy as np
 from antifreeze.api import _arguments as check
 from antifreeze.api._delivery import Delivery, Row, check_format, make_delivery
 from antifreeze.api._parquet_loader import ParquetLoader
-from antifreeze.api._user_code import UserCode
+from antifreeze.api._user_code import UserCode, error_of, inline_desk, place_of
+from antifreeze.child import UserError
 from antifreeze.core import ConfigError
 from antifreeze.loader import (
     STALL_LIMIT_S,
+    Cuts,
     InputDir,
     Recipe,
     RowCache,
@@ -24,7 +26,6 @@ from antifreeze.loader import (
     Source,
     Wanted,
     chosen_columns,
-    cut,
     expected_leaves,
     make_order,
     make_recipe,
@@ -174,8 +175,12 @@ class StreamingDataset:
         back[ascending] = np.arange(len(ascending))
         block = block.take(back)
         batch = self._delivery.batch(block, 0, block.num_rows)
-        code = self._user_code(0, lambda i: f"row {numbers[i]} of the dataset: {self._name(*self._stands(rows[i]))}")
-        return code.rows(self._delivery, batch, 0, 0, block.num_rows)
+        try:
+            return UserCode(transform=self.transform).rows(self._delivery, batch, block.num_rows, inline_desk())
+        except UserError as caught:
+            i = max(caught.position, 0)
+            place = f"row {numbers[i]} of the dataset: {self._name(*self._stands(rows[i]))}"
+            raise error_of(caught, place, 0) from caught.error
 
     def __iter__(self) -> Iterator[Row]:
         """Yield the rows one by one, in this thread; each full iteration of a shuffled dataset is a new epoch."""
@@ -184,13 +189,16 @@ class StreamingDataset:
         blocks = read_blocks(
             order, self._recipe, threads=0, ahead=1, memory_limit=parse_limit(None), stall_limit_s=STALL_LIMIT_S
         )
-        code = self._user_code(epoch, lambda position: self._name(*locate(order, position)))
-        first = 0
+        code, desk, first = UserCode(transform=self.transform), inline_desk(), 0
         with contextlib.closing(blocks):
-            for step, (block, start, stop) in enumerate(cut(blocks, _ROWS_AT_A_TIME, drop_last=False)):
+            for step, (block, start, stop) in enumerate(Cuts(blocks, _ROWS_AT_A_TIME, drop_last=False)):
                 batch = self._delivery.batch(block, start, stop)
-                with seeded(self.seed, epoch, step):
-                    rows = code.rows(self._delivery, batch, step, first, stop - start)
+                try:
+                    with seeded(self.seed, epoch, step):
+                        rows = code.rows(self._delivery, batch, stop - start, desk)
+                except UserError as caught:
+                    place = place_of(lambda i: self._name(*locate(order, i)), first, step, caught.position)
+                    raise error_of(caught, place, step) from caught.error
                 yield from rows
                 first += stop - start
 
@@ -218,9 +226,6 @@ class StreamingDataset:
     def _order(self, shuffle: bool, seed: int, epoch: int, memory_limit: int | None) -> Order:
         chosen = Shuffle(seed=seed, epoch=epoch, memory_limit=memory_limit) if shuffle else None
         return make_order(self._source.manifest, self._recipe, self._selection, chosen)
-
-    def _user_code(self, epoch: int, name: Callable[[int], str]) -> UserCode:
-        return UserCode(transform=self.transform, collate_fn=None, seed=self.seed, epoch=epoch, name=name)
 
     def _stands(self, number: int) -> tuple[int, int]:
         """Return the fragment and the row in it that has a number in the source."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+import pyarrow as pa
+
 from antifreeze import adapters
 from antifreeze.core import ConfigError
 from antifreeze.formats import Leaf
@@ -35,6 +37,14 @@ class Delivery(Protocol):
         """Return the batch in page-locked memory, where that means something."""
         ...
 
+    def sendable(self, block: Any, start: int, stop: int) -> Any:
+        """Return some rows of a block in a form that can be sent to a worker."""
+        ...
+
+    def received(self, value: Any) -> Batch:
+        """Return what was sent as a batch."""
+        ...
+
 
 class _ArrayDelivery:
     def __init__(
@@ -45,9 +55,19 @@ class _ArrayDelivery:
         pin: Callable[[Batch], Batch],
     ) -> None:
         self._finish, self.row, self.collate, self.pin = finish, row, collate, pin
+        self.made_of: tuple[Any, ...] = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return make_delivery, self.made_of
 
     def batch(self, block: Arrays, start: int, stop: int) -> Batch:
         return self._finish(block.columns, start, stop)
+
+    def sendable(self, block: Arrays, start: int, stop: int) -> Any:
+        return {name: column[start:stop] for name, column in block.columns.items()}
+
+    def received(self, value: Any) -> Batch:
+        return self._finish(value)
 
 
 class _ArrowDelivery:
@@ -62,6 +82,17 @@ class _ArrowDelivery:
 
     def pin(self, batch: Batch) -> Batch:
         return batch
+
+    def sendable(self, block: ArrowRows, start: int, stop: int) -> Any:
+        # A pickled slice would bring all of the table that it is a slice of.
+        sink = pa.BufferOutputStream()
+        batch = self.batch(block, start, stop)
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        return sink.getvalue()
+
+    def received(self, value: Any) -> Batch:
+        return pa.ipc.open_stream(value).read_next_batch()
 
 
 def check_format(name: str) -> None:
@@ -94,6 +125,9 @@ def make_delivery(name: str, leaves: Sequence[Leaf], pad: object) -> Delivery:
             raise ConfigError('format="arrow" delivers lists as they are', hint=hint, argument="pad")
         return _ArrowDelivery()
     if name == "numpy":
-        return _ArrayDelivery(adapters.finisher(leaves, pad), adapters.row_of, adapters.collate, lambda batch: batch)
-    torch = _torch()
-    return _ArrayDelivery(torch.finisher(leaves, pad), adapters.row_of, torch.collate, torch.pin)
+        made = _ArrayDelivery(adapters.finisher(leaves, pad), adapters.row_of, adapters.collate, lambda batch: batch)
+    else:
+        torch = _torch()
+        made = _ArrayDelivery(torch.finisher(leaves, pad), adapters.row_of, torch.collate, torch.pin)
+    made.made_of = (name, leaves, pad)
+    return made

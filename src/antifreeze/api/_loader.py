@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
+from antifreeze.adapters import InlineBatches, default_memory_limit, make_terms, split_on_error
 from antifreeze.api import _arguments as check
 from antifreeze.api._dataset import StreamingDataset
 from antifreeze.api._delivery import Batch
-from antifreeze.api._user_code import UserCode
+from antifreeze.api._rows import RowsProgram, RowsSource
+from antifreeze.api._user_code import Name, UserCode
 from antifreeze.core import ConfigError
-from antifreeze.loader import STALL_LIMIT_S, cut, parse_limit, read_blocks
+from antifreeze.crew import Batches, Crew, History, Pace, Quarters
+from antifreeze.loader import STALL_LIMIT_S, Cuts, parse_limit, read_blocks
 from antifreeze.plan import locate
+from antifreeze.supervise import Report
 from antifreeze.workers import Blocks
 
 _AHEAD = 2
@@ -22,13 +29,16 @@ _AHEAD = 2
 class StreamingDataLoader:
     """Batches of a ``StreamingDataset``.
 
-    Nothing is started until the first batch is asked for, and everything ends with the iteration.
+    Rows are decoded by threads. A transform or a collate function runs in worker processes, which are watched: one that
+    dies or stands still is replaced, and its batches are made again. Nothing is started until the first batch is asked
+    for, and everything ends with the iteration.
 
     Args:
         dataset: what to read.
         batch_size: rows in a batch.
         shuffle: whether to shuffle; by default what the dataset says.
-        num_workers: decoder threads. With 0, everything happens in the calling thread.
+        num_workers: decoder threads, and as many worker processes if there is a transform or a collate function. With
+            0, everything happens in the calling thread.
         collate_fn: a function that makes a batch of a list of rows, as in torch.
         pin_memory: whether tensors are put in page-locked memory, if there is an accelerator.
         drop_last: whether a last batch that is not full is left out; by default what the dataset says, else False.
@@ -37,7 +47,15 @@ class StreamingDataLoader:
         seed: what the order depends on, together with the epoch; by default the dataset's.
         memory_limit: bytes, or text such as ``"256MB"``, that bound the decoded rows that were not delivered yet; by
             default an eighth of what the machine or the container has.
-        multiprocessing_context, persistent_workers: accepted, and without effect: nothing is forked or spawned.
+        persistent_workers: whether worker processes stay for the next epoch.
+        on_error: ``"raise"``; ``"skip"``, to leave out rows whose transform fails and report them; or a function that
+            is called with the error and returns ``"skip"`` or ``"raise"``.
+        stall_limit: seconds that a worker process may stand still at one row before it is replaced. By default it
+            depends on what the worker does and on how long rows have taken so far.
+        max_restarts: how many lost workers of an epoch are replaced before it is given up.
+        worker_memory_limit: bytes, or text such as ``"4GB"``, beyond which a worker that has doubled is replaced.
+        skip_log: a file to which one line of JSON is added for each row that is left out.
+        multiprocessing_context: accepted, and without effect: this process is never forked.
     """
 
     def __init__(
@@ -56,6 +74,11 @@ class StreamingDataLoader:
         memory_limit: int | str | None = None,
         multiprocessing_context: object = None,
         persistent_workers: bool = False,
+        on_error: str | Callable[[Any], Any] = "raise",
+        stall_limit: float | None = None,
+        max_restarts: int = 100,
+        worker_memory_limit: int | str | None = None,
+        skip_log: str | os.PathLike[str] | None = None,
     ) -> None:
         if not isinstance(dataset, StreamingDataset):
             raise ConfigError(
@@ -79,6 +102,22 @@ class StreamingDataLoader:
         self.epoch = 0
         self.multiprocessing_context = check.start_method("multiprocessing_context", multiprocessing_context)
         self._memory_limit = None if memory_limit is None else parse_limit(memory_limit)
+        self.on_error, self.stall_limit, self.max_restarts = on_error, stall_limit, max_restarts
+        mode, self._decide = split_on_error(on_error)
+        self._terms = make_terms(
+            num_workers=self.num_workers,
+            dataset="StreamingDataset",
+            on_error=mode,
+            stall_limit=stall_limit,
+            max_restarts=max_restarts,
+            memory_limit=default_memory_limit(worker_memory_limit, self.num_workers),
+        )
+        self._history = History(self.num_workers, self.batch_size, Path(skip_log) if skip_log is not None else None)
+        self._pace = Pace(prefetch_factor)
+        self._quarters = Quarters(
+            lambda: Crew(self._make_program(), self.seed, self._terms), persistent=self.persistent_workers
+        )
+        self._numbers = itertools.count()
 
     def __len__(self) -> int:
         """Return the number of batches in an epoch."""
@@ -100,8 +139,6 @@ class StreamingDataLoader:
         if self.num_workers:
             dataset._look(stall_limit_s)
         order = dataset._order(self.shuffle, self.seed, epoch, self._memory_limit)
-        code = dataset._user_code(epoch, lambda position: dataset._name(*locate(order, position)))
-        code = replace(code, collate_fn=self.collate_fn, seed=self.seed)
         blocks = read_blocks(
             order,
             dataset._recipe,
@@ -112,22 +149,66 @@ class StreamingDataLoader:
         )
         # Closed here, not when it is dropped: an error that the user keeps holds this frame, and with it the threads.
         with closing(blocks):
-            yield from self._batches(blocks, code)
+            cuts = Cuts(blocks, self.batch_size, drop_last=self.drop_last, blocks_are_ready=blocks.is_ready)
+            if self._code.is_empty:
+                yield from self._plain(blocks, cuts)
+            else:
+                yield from self._made(blocks, cuts, epoch, lambda i: dataset._name(*locate(order, i)))
 
-    def _batches(self, blocks: Blocks, code: UserCode) -> Iterator[Batch]:
-        delivery = self.dataset._delivery
-        plain = code.transform is None and code.collate_fn is None
-        first = 0
-        for step, (block, start, stop) in enumerate(cut(blocks, self.batch_size, drop_last=self.drop_last)):
+    def report(self, file: IO[str] | None = None) -> Report:
+        """Print what happened so far, and what would help most; return the same as an object."""
+        report = self._history.report()
+        print(report, file=file or sys.stdout)
+        return report
+
+    def _plain(self, blocks: Blocks, cuts: Cuts) -> Iterator[Batch]:
+        """Yield rows as they were decoded."""
+        delivery, history = self.dataset._delivery, self._history
+        history.asked()
+        for block, start, stop in cuts:
             blocks.check_process()
             batch = delivery.batch(block, start, stop)
+            history.delivered(stop - start, block.nbytes * (stop - start) // max(block.num_rows, 1))
             del block
-            if not plain:
-                batch = code.apply(delivery, batch, step, first, stop - start)
             if self.pin_memory:
                 batch = delivery.pin(batch)
-            first += stop - start
+            history.answered()
             yield batch
+            history.asked()
+        history.epochs += 1
+        history.ended()
+
+    def _made(self, blocks: Blocks, cuts: Cuts, epoch: int, name: Name) -> Iterator[Batch]:
+        """Yield what the user's functions make of the rows."""
+        delivery, number = self.dataset._delivery, next(self._numbers)
+        source = RowsSource(cuts, delivery, name, number=number, epoch=epoch, seed=self.seed)
+        batches: Iterator[Batch]
+        if self.num_workers == 0:
+            batches = InlineBatches(
+                self._make_program, lambda: source, self._history, on_error=self._terms.on_error, decide=self._decide
+            )
+        else:
+            batches = Batches(
+                self._quarters,
+                lambda: source,
+                self._pace,
+                self._history,
+                number=number,
+                num_workers=self.num_workers,
+                in_order=True,
+                timeout_s=self.timeout,
+                decide=self._decide,
+            )
+        for batch in batches:
+            blocks.check_process()
+            yield delivery.pin(batch) if self.pin_memory else batch
+
+    @property
+    def _code(self) -> UserCode:
+        return UserCode(transform=self.dataset.transform, collate_fn=self.collate_fn)
+
+    def _make_program(self) -> RowsProgram:
+        return RowsProgram(self._code, self.dataset._delivery, needs_torch=self.dataset.format == "torch")
 
     def __repr__(self) -> str:
         return f"StreamingDataLoader({self.dataset!r}, batch_size={self.batch_size}, num_workers={self.num_workers})"

@@ -1,4 +1,4 @@
-"""The user's functions: where they run, what they may do, and what is said when they fail."""
+"""The user's functions: what they are called with, and what is raised when they fail."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from antifreeze.api._delivery import Batch, Delivery
+from antifreeze.child import Desk, Stage, UserError
 from antifreeze.core import UserCodeError
-from antifreeze.loader import seeded
+from antifreeze.crew import mixed_error
 
 Name = Callable[[int], str]
 """Position in the epoch -> the file and row that stand there, in words."""
@@ -29,55 +30,96 @@ def batched(function: Callable[[Any], Any]) -> Batched:
     return Batched(function)
 
 
+class ReturnedNone(TypeError):
+    """A function returned None."""
+
+    def __init__(self) -> None:
+        super().__init__("it must return something for every input; rows cannot be left out by returning None")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserCode:
-    """What the user wants done with each row or batch, and the random numbers it sees."""
+    """What the user wants done with each row or batch. The random numbers that it sees are the caller's."""
 
     transform: Callable[[Any], Any] | None
-    collate_fn: Callable[[list[Any]], Any] | None
-    seed: int
-    epoch: int
-    name: Name
+    collate_fn: Callable[[list[Any]], Any] | None = None
 
-    def apply(self, delivery: Delivery, batch: Batch, step: int, first: int, num_rows: int) -> Batch:
-        """Return the batch as the user's functions make it; ``first`` is the position of its first row."""
-        with seeded(self.seed, self.epoch, step):
-            if isinstance(self.transform, Batched) and self.collate_fn is None:
-                return self._call(self.transform, batch, "transform", step, first, whole=True)
-            rows = self.rows(delivery, batch, step, first, num_rows)
-            return self._call(self.collate_fn or delivery.collate, rows, "collate_fn", step, first, whole=True)
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return self.transform is None and self.collate_fn is None
 
-    def rows(self, delivery: Delivery, batch: Batch, step: int, first: int, num_rows: int) -> list[Any]:
-        """Return the rows of a batch as the transform makes them. The random numbers that it sees are the caller's."""
-        if isinstance(self.transform, Batched):
-            batch = self._call(self.transform, batch, "transform", step, first, whole=True)
-            num_rows = _num_rows(batch, num_rows)
-        rows: list[Any] = [delivery.row(batch, i) for i in range(num_rows)]
-        if self.transform is None or isinstance(self.transform, Batched):
+    def apply(self, delivery: Delivery, batch: Batch, num_rows: int, desk: Desk, skip: tuple[int, ...] = ()) -> Batch:
+        """Return the batch as the user's functions make it; None if no row was left."""
+        if isinstance(self.transform, Batched) and self.collate_fn is None:
+            desk.num_samples = num_rows
+            with desk.timed(Stage.TRANSFORM):
+                return _call(self.transform, batch, "transform", -1)
+        rows = self.rows(delivery, batch, num_rows, desk, skip)
+        desk.num_samples = len(rows)
+        if not rows:
+            return None
+        with desk.timed(Stage.COLLATE):
+            return _call(self.collate_fn or delivery.collate, rows, "collate_fn", -1)
+
+    def rows(
+        self, delivery: Delivery, batch: Batch, num_rows: int, desk: Desk, skip: tuple[int, ...] = ()
+    ) -> list[Any]:
+        """Return the rows of a batch as the transform makes them."""
+        with desk.timed(Stage.TRANSFORM):
+            if isinstance(self.transform, Batched):
+                batch = _call(self.transform, batch, "transform", -1)
+                num_rows = _num_rows(batch, num_rows)
+            rows = []
+            for i in range(num_rows):
+                if i in skip:
+                    continue
+                row: Any = delivery.row(batch, i)
+                if self.transform is not None and not isinstance(self.transform, Batched):
+                    desk.sample(Stage.TRANSFORM, i, i)
+                    try:
+                        row = _call(self.transform, row, "transform", i)
+                    except UserError as error:
+                        desk.failed(error)
+                        continue
+                rows.append(row)
             return rows
-        return [
-            self._call(self.transform, row, "transform", step, first + i, whole=False) for i, row in enumerate(rows)
-        ]
 
-    def _call(
-        self, function: Callable[[Any], Any], argument: Any, what: str, step: int, position: int, *, whole: bool
-    ) -> Any:
-        try:
-            result = function(argument)
-        # Border: user code may raise anything, and StopIteration among it would end the epoch in silence.
-        except Exception as error:
-            problem = f"{what} raised {type(error).__name__}: {_text(error)}"
-            hint = "the error above this one is the function's own, with its traceback"
-            raise self._error(problem, hint, step, position, whole) from error
-        if result is None:
-            hint = f"{what} must return something for every input; rows cannot be left out by returning None"
-            raise self._error(f"{what} returned None", hint, step, position, whole)
-        return result
 
-    def _error(self, problem: str, hint: str, step: int, position: int, whole: bool) -> UserCodeError:
-        row = self.name(position)
-        where = f"batch {step}, whose first row is {row}" if whole else row
-        return UserCodeError(f"{problem}\n  at {where}", hint=hint, step=step, position=position)
+def _call(function: Callable[[Any], Any], argument: Any, what: str, position: int) -> Any:
+    try:
+        result = function(argument)
+    # Border: user code may raise anything, and StopIteration among it would end the epoch in silence.
+    except BaseException as error:
+        raise UserError(what, error, position=position, can_skip=position >= 0) from error
+    if result is None:
+        raise UserError(what, ReturnedNone(), position=position, can_skip=position >= 0)
+    return result
+
+
+def inline_desk() -> Desk:
+    """Return a desk for functions that run in this thread, with random numbers that the caller has set."""
+    return Desk(None, slot=0, num_workers=1, on_error="raise", seed=lambda *_: None)
+
+
+def place_of(name: Name, first: int, step: int, position: int) -> str:
+    """Return in words where something failed: at a row, or somewhere in a batch."""
+    return name(first + position) if position >= 0 else f"batch {step}, whose first row is {name(first)}"
+
+
+def error_of(caught: UserError, place: str, step: int) -> UserCodeError:
+    """Return the error for what the user's function raised in this process; raise what was meant for the process."""
+    original = caught.error
+    if isinstance(original, KeyboardInterrupt | SystemExit | GeneratorExit):
+        raise original
+    facts = {"step": step, "position": caught.position}
+    if isinstance(original, ReturnedNone):
+        return UserCodeError(f"{caught.what} returned None\n  at {place}", hint=str(original), **facts)
+    problem = f"{caught.what} raised {type(original).__name__}: {caught.text}"
+    hint = "the error above this one is the function's own, with its traceback"
+    error = mixed_error(original)(f"{problem}\n  at {place}", hint=hint, **facts)
+    error.__cause__ = original
+    return error
 
 
 def _num_rows(batch: Batch, otherwise: int) -> int:
@@ -87,11 +129,3 @@ def _num_rows(batch: Batch, otherwise: int) -> int:
     if hasattr(batch, "num_rows"):
         return int(batch.num_rows)
     return len(batch) if hasattr(batch, "__len__") else otherwise
-
-
-def _text(error: Exception) -> str:
-    """Return an error's message, even if it fails to print itself."""
-    try:
-        return str(error)
-    except Exception:  # noqa: BLE001  border: the user's exception may do anything
-        return "(its message cannot be printed)"

@@ -6,9 +6,10 @@ from antifreeze.child._failures import UserError, failure_of
 from antifreeze.child._messages import Cancel, Failure, Ready, Result, Results, Share, Skip, Start, Task, Tasks
 from antifreeze.child._nurse import Bear, Born, Bury, Died, Hello
 from antifreeze.child._programs import Ended, IterableProgram, MapProgram, Nothing, NotTheSame, Program
-from antifreeze.child._seeding import seed_now, seeded
+from antifreeze.child._seeding import preserved, seed_now, seeded
 from antifreeze.child._stand_ins import Handing
 from antifreeze.child._worker import DUMP_SIGNAL
+from antifreeze.transport import Stage
 
 __all__ = [
     "DUMP_SIGNAL",
@@ -33,6 +34,7 @@ __all__ = [
     "Results",
     "Share",
     "Skip",
+    "Stage",
     "Start",
     "Task",
     "Tasks",
@@ -40,6 +42,7 @@ __all__ = [
     "default_collate",
     "default_convert",
     "failure_of",
+    "preserved",
     "seed_now",
     "seeded",
 ]

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from antifreeze.child._lending import empty
 from antifreeze.transport import tensor_of
 
 Array = NDArray[Any]
@@ -223,7 +224,7 @@ def stack(arrays: Sequence[Array]) -> Array:
             )
         if other.dtype != dtype:
             dtype = promote(dtype, other.dtype)
-    whole = np.empty((len(arrays), *shape), dtype)
+    whole = empty((len(arrays), *shape), dtype)
     with np.errstate(over="ignore"):
         if not shape:
             for index, number in enumerate(arrays):

@@ -12,6 +12,7 @@ from antifreeze.child._seeding import seed_now
 from antifreeze.transport import BoardWriter, Stage
 
 Seed = Callable[[int, int, int], None]
+_NAMES = {stage: stage.name.lower() for stage in Stage}
 
 
 class Desk:
@@ -32,32 +33,40 @@ class Desk:
         self.skipped: list[Skip] = []
         self.times: dict[str, float] = {}
         self.num_samples = 0
-        self.slowest: tuple[str, float] | None = None
 
-    def at(self, stage: Stage, sample: object = -1, position: int = -1) -> None:
+    def at(self, stage: Stage) -> None:
         """Write down what begins now, where the trainer can see it."""
         if self._board is not None:
-            self._board.at(stage, self.step, sample, position)
+            self._board.at(stage, self.step)
+
+    def sample(self, stage: Stage, sample: object, position: int) -> None:
+        """Write down which sample begins now."""
+        if self._board is not None:
+            self._board.sample(stage, self.step, sample, position)
 
     @contextmanager
     def timed(self, stage: Stage) -> Iterator[None]:
         """Count the seconds of a stage."""
-        self.at(stage)
-        began_s = time.perf_counter()
+        began_s = self.begin(stage)
         try:
             yield
         finally:
             self.add(stage, time.perf_counter() - began_s)
 
+    def begin(self, stage: Stage) -> float:
+        """Write down that a stage begins; return the time, for ``add``."""
+        self.at(stage)
+        return time.perf_counter()
+
     def add(self, stage: Stage, seconds: float) -> None:
         """Count seconds for a stage."""
-        name = stage.name.lower()
+        name = _NAMES[stage]
         self.times[name] = self.times.get(name, 0.0) + seconds
 
-    def took(self, sample: str, seconds: float) -> None:
-        """Remember the slowest sample."""
-        if self.slowest is None or seconds > self.slowest[1]:
-            self.slowest = (sample, seconds)
+    def take_slowest(self) -> tuple[str, float] | None:
+        """Return the sample of this task that took longest, if that is known."""
+        found = self._board.take_slowest() if self._board is not None else None
+        return None if found is None else (f"sample {found[0]}", found[1])
 
     def failed(self, error: UserError) -> None:
         """Leave the sample out if that is wished, else raise."""

@@ -26,6 +26,7 @@ class UserError(Exception):
     ) -> None:
         super().__init__(what)
         self.what, self.error = what, error
+        self.text = text_of(error)
         self.sample, self.position, self.explanation, self.can_skip = sample, position, explanation, can_skip
 
 

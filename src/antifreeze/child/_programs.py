@@ -61,24 +61,30 @@ class Samples:
         except BaseException as error:
             raise UserError(f"worker_init_fn({desk.slot})", error) from error
 
-    def collate(self, samples: list[Any], names: Sequence[str], desk: Desk) -> Any:
+    def collate(self, samples: list[Any], indices: Sequence[Any], desk: Desk) -> Any:
         """Return a batch of the samples; what does not fit together is named."""
         desk.num_samples = len(samples)
-        with desk.timed(Stage.COLLATE):
-            try:
-                return (self._collate_fn or default_collate)(samples)
-            except BaseException as error:
-                what = "collating" if self._collate_fn is None else f"collate_fn ({_name(self._collate_fn)})"
-                raise UserError(what, error, explanation=explain(samples, names) or "") from error
+        began_s = desk.begin(Stage.COLLATE)
+        try:
+            return (self._collate_fn or default_collate)(samples)
+        except BaseException as error:
+            what = "collating" if self._collate_fn is None else f"collate_fn ({_name(self._collate_fn)})"
+            raise UserError(
+                what, error, explanation=explain(samples, [f"sample {i}" for i in indices]) or ""
+            ) from error
+        finally:
+            desk.add(Stage.COLLATE, time.perf_counter() - began_s)
 
-    def convert(self, sample: Any, name: str, desk: Desk) -> Any:
+    def convert(self, sample: Any, index: Any, desk: Desk) -> Any:
         """Return a sample of a loader that does not make batches."""
         desk.num_samples = 1
-        with desk.timed(Stage.COLLATE):
-            try:
-                return (self._collate_fn or default_convert)(sample)
-            except BaseException as error:
-                raise UserError("collate_fn", error, sample=name, position=0, can_skip=True) from error
+        began_s = desk.begin(Stage.COLLATE)
+        try:
+            return (self._collate_fn or default_convert)(sample)
+        except BaseException as error:
+            raise UserError("collate_fn", error, sample=f"sample {index}", position=0, can_skip=True) from error
+        finally:
+            desk.add(Stage.COLLATE, time.perf_counter() - began_s)
 
 
 class MapProgram(Samples):
@@ -88,43 +94,41 @@ class MapProgram(Samples):
         """Return the batch of the task's indices, or the one sample of its index."""
         desk.seed(task.seed, 0, task.step)
         if not self.batched:
-            samples, names = self._fetch([task.what], task.skip, desk)
+            samples, _ = self._fetch([task.what], task.skip, desk)
             if not samples:
                 raise Nothing
-            return self.convert(samples[0], names[0], desk)
+            return self.convert(samples[0], task.what, desk)
         indices = task.what
         get_many = getattr(self.dataset, "__getitems__", None)
         if get_many and not task.skip and desk.on_error != "skip":
-            samples, names = self._fetch_many(get_many, indices, desk), [f"sample {i!r}" for i in indices]
+            samples, kept = self._fetch_many(get_many, indices, desk), indices
         else:
-            samples, names = self._fetch(indices, task.skip, desk)
+            samples, kept = self._fetch(indices, task.skip, desk)
         if not samples and indices:
             raise Nothing
-        return self.collate(samples, names, desk)
+        return self.collate(samples, kept, desk)
 
-    def _fetch(self, indices: Sequence[Any], skip: tuple[int, ...], desk: Desk) -> tuple[list[Any], list[str]]:
-        samples, names = [], []
-        began_s = before_s = time.perf_counter()
-        dataset = self.dataset
+    def _fetch(self, indices: Sequence[Any], skip: tuple[int, ...], desk: Desk) -> tuple[list[Any], list[Any]]:
+        """Return the samples, and the indices that they have."""
+        samples, kept = [], []
+        began_s = time.perf_counter()
+        dataset, note = self.dataset, desk.sample
         for position, index in enumerate(indices):
-            if position in skip:
+            if skip and position in skip:
                 continue
-            desk.at(Stage.FETCH, index, position)
+            note(Stage.FETCH, index, position)
             try:
                 samples.append(dataset[index])
             except BaseException as error:  # noqa: BLE001  border: user code may raise anything, sys.exit among it
                 name = f"sample {index!r}"
                 desk.failed(UserError(f"dataset[{index!r}]", error, sample=name, position=position, can_skip=True))
                 continue
-            now_s = time.perf_counter()
-            names.append(f"sample {index!r}")
-            desk.took(names[-1], now_s - before_s)
-            before_s = now_s
+            kept.append(index)
         desk.add(Stage.FETCH, time.perf_counter() - began_s)
-        return samples, names
+        return samples, kept
 
     def _fetch_many(self, get_many: Callable[[Any], Any], indices: Any, desk: Desk) -> list[Any]:
-        desk.at(Stage.FETCH, f"{len(indices)} samples from {indices[0]!r}" if len(indices) else "no samples", 0)
+        desk.sample(Stage.FETCH, f"{len(indices)} samples from {indices[0]!r}" if len(indices) else "no samples", 0)
         began_s = time.perf_counter()
         try:
             return list(get_many(indices))
@@ -157,7 +161,7 @@ class IterableProgram(Samples):
         if task.epoch != self._epoch or share.number < self._number:
             self._begin(task, desk)
         while self._number < share.number:
-            desk.at(Stage.REPLAY, f"batch {self._number} of share {desk.slot}, again", 0)
+            desk.sample(Stage.REPLAY, f"batch {self._number} of share {desk.slot}, again", 0)
             self.seen(*dump(self._next(task, desk)))
             if self._number == share.number and self.fingerprint != share.fingerprint:
                 raise UserError(f"iterating the dataset again (share {desk.slot})", NotTheSame(desk.slot, share.number))
@@ -183,7 +187,7 @@ class IterableProgram(Samples):
             if share.state is not None and hasattr(self.dataset, "load_state_dict"):
                 self.dataset.load_state_dict(share.state)
                 self._number, self.fingerprint = share.number, share.fingerprint
-            desk.at(Stage.FETCH, f"iter(dataset), share {desk.slot}", 0)
+            desk.sample(Stage.FETCH, f"iter(dataset), share {desk.slot}", 0)
             self._samples = iter(self.dataset)
             if share.state is not None and self._number == 0:
                 self._samples.load_state_dict(share.state)  # type: ignore[attr-defined]
@@ -200,20 +204,21 @@ class IterableProgram(Samples):
         if self._number or task.what.number:
             self._seed(task, self._number, desk)
         first = self._number * (self._batch_size or 1)
-        samples, names = [], []
+        samples, numbers = [], []
         began_s = time.perf_counter()
         for position in range(self._batch_size or 1):
-            name = f"sample {first + position} of share {desk.slot}"
-            desk.at(Stage.FETCH, name, position)
+            number = first + position
+            desk.sample(Stage.FETCH, number, position)
             try:
                 samples.append(next(self._samples))
             except StopIteration:
                 break
             except BaseException as error:  # noqa: BLE001  border: user code may raise anything
                 alive = not inspect.isgenerator(self._samples)  # a generator that has raised is over
+                name = f"sample {number} of share {desk.slot}"
                 desk.failed(UserError("next(dataset)", error, sample=name, position=position, can_skip=alive))
                 continue
-            names.append(name)
+            numbers.append(number)
         desk.add(Stage.FETCH, time.perf_counter() - began_s)
         full = len(samples) + len(desk.skipped) == (self._batch_size or 1)
         if not full and (self._drop_last or not samples):
@@ -221,7 +226,7 @@ class IterableProgram(Samples):
         self._number += 1
         if not samples:
             raise Nothing
-        return self.collate(samples, names, desk) if self.batched else self.convert(samples[0], names[0], desk)
+        return self.collate(samples, numbers, desk) if self.batched else self.convert(samples[0], numbers[0], desk)
 
 
 class NotTheSame(RuntimeError):

@@ -34,6 +34,11 @@ def seeded(seed: int, epoch: int, step: int) -> _Seeded:
     return _Seeded(step_seed(seed=seed, epoch=epoch, step=step))
 
 
+def preserved() -> _Seeded:
+    """Put back at the end of a ``with`` block what was there before, whatever is seeded inside."""
+    return _Seeded(None)
+
+
 _late: int | None = None
 
 
@@ -55,7 +60,7 @@ def _seed(value: int) -> None:
 class _Seeded:
     __slots__ = ("_numpy", "_python", "_torch", "_torch_state", "_value")
 
-    def __init__(self, value: int) -> None:
+    def __init__(self, value: int | None) -> None:
         self._value = value
 
     def __enter__(self) -> None:
@@ -64,7 +69,8 @@ class _Seeded:
         self._torch = _torch_generator()
         if self._torch is not None:
             self._torch_state = self._torch.get_state()
-        _seed(self._value)
+        if self._value is not None:
+            _seed(self._value)
 
     def __exit__(self, *_: object) -> None:
         random.setstate(self._python)

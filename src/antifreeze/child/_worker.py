@@ -39,7 +39,8 @@ DUMP_SIGNAL = signal.SIGRTMIN + 7 if sys.platform == "linux" else signal.SIGUSR2
 
 _LOOK_S = 1.0
 _GROUP_S = 0.005
-_GROUP_NBYTES = 1 << 15
+_GROUP_NBYTES = 1 << 15  # in the message itself
+_GROUP_SHARED_NBYTES = 1 << 22
 _GROUP_RESULTS = 256
 _MOST_FDS = 200
 
@@ -59,10 +60,12 @@ class _Outgoing:
 
     results: list[Result]
     nbytes: int = 0
+    shared_nbytes: int = 0
     since_s: float = 0.0
 
     def is_due(self) -> bool:
-        full = self.nbytes >= _GROUP_NBYTES or len(self.results) >= _GROUP_RESULTS
+        full = self.nbytes >= _GROUP_NBYTES or self.shared_nbytes >= _GROUP_SHARED_NBYTES
+        full = full or len(self.results) >= _GROUP_RESULTS
         return full or time.monotonic() - self.since_s >= _GROUP_S
 
 
@@ -141,6 +144,8 @@ class _Worker:
 
     def _make(self, task: Task, program: Any, desk: Desk) -> None:
         desk.clear(task.step)
+        if not self._outgoing.results:
+            self._outgoing.since_s = time.monotonic()
         facts: dict[str, Any] = {}
         _worker_info.reset_asked()
         try:
@@ -157,12 +162,10 @@ class _Worker:
             skipped=tuple(desk.skipped),
             num_samples=desk.num_samples,
             times=tuple(desk.times.items()),
-            slowest=desk.slowest,
+            slowest=desk.take_slowest(),
             asked=_worker_info.asked(),
             **facts,
         )
-        if not self._outgoing.results:
-            self._outgoing.since_s = time.monotonic()
         self._outgoing.results.append(result)
         if self._outgoing.is_due():
             self._flush()
@@ -173,22 +176,24 @@ class _Worker:
             task = program.unpack(task, self._inbox)
         batch = program.make(task, desk)
         facts: dict[str, Any] = {}
-        with desk.timed(Stage.PACK):
-            try:
-                head, raws = dump(batch)
-            except BaseException as error:
-                kind = type(batch).__name__
-                raise UserError(f"sending the batch (a {kind}) to the trainer: it cannot be pickled", error) from error
-            del batch, task  # Order: only what user code has kept is still held when the buffers are looked at
-            if hasattr(program, "seen"):
-                program.seen(head, raws)
-                facts = {"fingerprint": program.fingerprint, "state": program.state()}
-            facts["nbytes"] = len(head) + sum(len(raw) for raw in raws)
-            packed = pack(head, raws, self._outbox)
-            raws.clear()
-            packed = unshare(packed, self._outbox)
-        self._outbox.sent({piece.segment for piece in packed.pieces})
-        self._outgoing.nbytes += len(packed.head or b"") + (_GROUP_NBYTES if packed.pieces else 0)
+        began_s = desk.begin(Stage.PACK)
+        try:
+            head, raws = dump(batch)
+        except BaseException as error:
+            kind = type(batch).__name__
+            raise UserError(f"sending the batch (a {kind}) to the trainer: it cannot be pickled", error) from error
+        del batch, task  # Order: only what user code has kept is still held when the buffers are looked at
+        if hasattr(program, "seen"):
+            program.seen(head, raws)
+            facts = {"fingerprint": program.fingerprint, "state": program.state()}
+        facts["nbytes"] = len(head) + sum(map(len, raws))
+        packed = pack(head, raws, self._outbox)
+        raws.clear()
+        packed = unshare(packed, self._outbox)
+        desk.add(Stage.PACK, time.perf_counter() - began_s)
+        self._outbox.sent(packed.pieces)
+        self._outgoing.nbytes += len(packed.head or b"")
+        self._outgoing.shared_nbytes += sum(piece.nbytes for piece in packed.pieces)
         return facts | {"packed": packed}
 
     # -- results ---------------------------------------------------------------------------------------------------

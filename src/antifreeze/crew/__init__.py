@@ -2,7 +2,7 @@
 
 from antifreeze.crew._batches import Batches, Quarters
 from antifreeze.crew._crew import Crew
-from antifreeze.crew._failures import user_error
+from antifreeze.crew._failures import mixed_error, user_error
 from antifreeze.crew._history import History
 from antifreeze.crew._keeper import the_keeper
 from antifreeze.crew._ledger import Ledger, Poison
@@ -25,6 +25,7 @@ __all__ = [
     "ShareSource",
     "Source",
     "Terms",
+    "mixed_error",
     "the_keeper",
     "user_error",
 ]

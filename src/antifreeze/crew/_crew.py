@@ -157,7 +157,7 @@ class Crew:
                     self._end(other, 0)
                     self.bear(slot)
         else:
-            self.fatal = user_error(failure, worker=member.name, step=-1, dataset=self.terms.dataset)
+            self.fatal = user_error(failure, worker=member.name, step=-1, place=self.terms.dataset)
 
     def give(self, member: Member, tasks: list[Task]) -> None:
         """Send tasks to a worker. Needs the lock."""

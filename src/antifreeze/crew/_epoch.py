@@ -87,7 +87,8 @@ class Epoch:
 
     def _advance(self) -> Batch | AntifreezeError | None:
         crew, ledger = self._crew, self._ledger
-        if ledger.num_back <= crew.terms.num_workers or ledger.open < ledger.num_back * 2:
+        # With the next batch at hand and enough with the workers, there is nothing to be done but to take it.
+        if not ledger.is_ready or 2 * (ledger.open - ledger.num_back) < self._pace.quota * crew.terms.num_workers:
             crew.receive()
             self.look()
             self._fill()
@@ -96,7 +97,6 @@ class Epoch:
             if not isinstance(outcome, Batch):
                 error: AntifreezeError = outcome
                 return error
-            self._count(outcome.result)
             if outcome.result.packed is not None:
                 return outcome
             self._fill()
@@ -115,10 +115,6 @@ class Epoch:
         assert batch.result.packed is not None  # noqa: S101  checked by _advance
         self._history.delivered(batch.result.num_samples, batch.result.nbytes)
         return unpack(batch.result.packed, batch.inbox)
-
-    def _count(self, result: Result) -> None:
-        for skip in result.skipped:
-            self._history.skip(Skip(sample=skip.sample, reason=skip.reason, epoch=self._number, step=result.step))
 
     def _raise(self, error: AntifreezeError) -> None:
         """Raise, unless the user's function wants to go on without the sample."""
@@ -169,17 +165,22 @@ class Epoch:
 
     def came_back(self, slot: int, result: Result, member: Member) -> None:
         """Take in a result."""
-        if result.epoch != self._number:
-            return
+        if result.epoch != self._number or not self._ledger.holds(slot, result.step):
+            return  # of an epoch that was left, or made again by another worker in the meantime
         self._in_vain = 0
+        task = self._ledger.task(result.step)
+        for skip in result.skipped:
+            name = self._source.name(task, skip.sample, skip.position)
+            self._history.skip(Skip(sample=name, reason=skip.reason, epoch=self._number, step=result.step))
         self._history.spent(dict(result.times), result.slowest)
         self._pace.learn(sum(seconds for _, seconds in result.times), result.nbytes)
-        problem = self._source.came_back(self._ledger.task(result.step), result, slot)
+        problem = self._source.came_back(task, result, slot)
         outcome: Any = problem or Batch(result, member.inbox)
         if result.failure is not None:
-            outcome = user_error(result.failure, worker=member.name, step=result.step, dataset=self._crew.terms.dataset)
+            place = self._source.name(task, result.failure.sample, result.failure.position)
+            outcome = user_error(result.failure, worker=member.name, step=result.step, place=place)
             if result.failure.can_skip:
-                outcome.facts |= {"position": result.failure.position, "task": self._ledger.task(result.step)}
+                outcome.facts |= {"position": result.failure.position, "task": task}
         self._ledger.done(slot, result.step, outcome)
 
     # -- loss ------------------------------------------------------------------------------------------------------
@@ -227,18 +228,12 @@ class Epoch:
     def _poisoned(self, poison: Poison, member: Member, finding: Finding) -> None:
         task = self._ledger.task(poison.step)
         sample = sample_of(member.record) if poison.position >= 0 else ""
+        place = self._source.name(task, sample or f"batch {poison.step}", poison.position)
         attempts = max(2, self._ledger.deaths(poison.step))
-        error = fault_error(
-            finding,
-            worker=member.name,
-            sample=sample,
-            step=poison.step,
-            dataset=self._crew.terms.dataset,
-            attempts=attempts,
-        )
+        error = fault_error(finding, worker=member.name, step=poison.step, place=place, attempts=attempts)
         can_skip = poison.position >= 0 and not isinstance(task.what, Share)
         if can_skip and self._crew.terms.on_error == "skip":
-            self._history.skip(Skip(sample=sample, reason=error.message, epoch=self._number, step=poison.step))
+            self._history.skip(Skip(sample=place, reason=error.message, epoch=self._number, step=poison.step))
             self._ledger.again(poison.step, task._replace(skip=(*task.skip, poison.position)))
             return
         if can_skip:

@@ -17,9 +17,10 @@ class WorkerTraceback(Exception):
         return f"\n{self.args[0].rstrip()}"
 
 
-def user_error(failure: Failure, *, worker: str, step: int, dataset: str) -> AntifreezeError:
-    """Return the error for something that user code raised."""
-    place = f"{failure.sample} of {dataset}" if failure.sample else f"{dataset}"
+def user_error(
+    failure: Failure, *, worker: str, step: int, place: str, original: BaseException | None = None
+) -> AntifreezeError:
+    """Return the error for something that user code raised; ``original`` is it, if it was raised in this process."""
     where = f"  in {worker}, batch {step}, {place}" if step >= 0 else f"  in {worker}, {place}"
     why = f"\n  {failure.explanation}" if failure.explanation else ""
     facts: dict[str, Any] = {"step": step, "sample": failure.sample, "worker": worker}
@@ -37,13 +38,14 @@ def user_error(failure: Failure, *, worker: str, step: int, dataset: str) -> Ant
         error = NotPicklable(f"{failure.what}: {failure.kind}: {failure.message}\n{where}", hint=hint, path="", **facts)
         error.__cause__ = cause
         return error
-    original = _rebuilt(failure)
-    if original is not None:
+    if failure.kind == "ReturnedNone":
+        return UserCodeError(f"{failure.what} returned None\n{where}", hint=failure.message, **facts)
+    if original is None and (original := _rebuilt(failure)) is not None:
         original.__cause__ = cause
         cause = original
     problem = f"{failure.what} raised {failure.kind}: {failure.message}{why}\n{where}"
     hint = 'the traceback of the worker stands above; on_error="skip" leaves such samples out and reports them'
-    error = _mixed(original)(
+    error = mixed_error(original)(
         problem, hint=hint if failure.can_skip else "the traceback of the worker stands above", **facts
     )
     error.__cause__ = cause
@@ -63,7 +65,7 @@ def _rebuilt(failure: Failure) -> BaseException | None:
 _mixtures: dict[type, type[UserCodeError]] = {}
 
 
-def _mixed(original: BaseException | None) -> type[UserCodeError]:
+def mixed_error(original: BaseException | None) -> type[UserCodeError]:
     """Return a UserCodeError that is also of the kind that was raised: code that catches that must go on working."""
     # StopIteration would end the loop in silence; KeyboardInterrupt and SystemExit would end the program.
     if (
@@ -85,22 +87,19 @@ def _mixed(original: BaseException | None) -> type[UserCodeError]:
     return _mixtures[kind]
 
 
-def fault_error(
-    finding: Finding, *, worker: str, sample: str, step: int, dataset: str, attempts: int
-) -> AntifreezeError:
+def fault_error(finding: Finding, *, worker: str, step: int, place: str, attempts: int) -> AntifreezeError:
     """Return the error for a task that has cost its workers again and again."""
     evidence = "".join(f"\n    {line}" for line in finding.evidence_lines)
-    where = f"{sample} of {dataset}" if sample else f"batch {step} of {dataset}"
     times = "twice" if attempts == 2 else f"{attempts} times"
-    facts: dict[str, Any] = {"step": step, "sample": sample, "worker": worker, "cause": finding.cause.value}
+    facts: dict[str, Any] = {"step": step, "sample": place, "worker": worker, "cause": finding.cause.value}
     if finding.exit_code is not None:
         return WorkerDied(
-            f"{worker} {finding.title} at {where}, as did the worker before it; it was tried {times}{evidence}",
+            f"{worker} {finding.title} at {place}, as did the worker before it; it was tried {times}{evidence}",
             hint=finding.hint,
             **facts,
         )
     return Stalled(
-        f"{worker} is stuck at {where} ({finding.title}): no progress within its limit; it was tried {times}{evidence}",
+        f"{worker} is stuck at {place} ({finding.title}): no progress within its limit; it was tried {times}{evidence}",
         hint=finding.hint,
         silent_s=0.0,
         **facts,

@@ -53,9 +53,18 @@ class Ledger:
         """How many wait to be delivered."""
         return len(self._back)
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether the next outcome is there."""
+        return bool(self._back) and (not self._in_order or self._next in self._back)
+
     def load(self, slot: int) -> int:
         """How many tasks a worker has."""
         return len(self._with[slot])
+
+    def holds(self, slot: int, step: int) -> bool:
+        """Tell whether a worker was given this task and is still expected to bring it back."""
+        return step in self._with[slot]
 
     def task(self, step: int) -> Task:
         """Return a task that was not delivered yet."""

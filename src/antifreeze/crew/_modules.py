@@ -9,6 +9,8 @@ from types import ModuleType
 
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _MOST = 500
+_NOT_LOOKED_AT = sys.stdlib_module_names | {"antifreeze"}
+"""Torch patches functions of its own into the standard library."""
 
 
 def needs_torch(names: Iterable[str]) -> bool:
@@ -21,7 +23,7 @@ def needs_torch(names: Iterable[str]) -> bool:
     queue, seen = list(names), set[str]()
     while queue and len(seen) < _MOST:
         name = queue.pop()
-        if name in seen or name.partition(".")[0] in sys.builtin_module_names:
+        if name in seen or name.partition(".")[0] in _NOT_LOOKED_AT:
             continue
         seen.add(name)
         if name.partition(".")[0] == "torch":

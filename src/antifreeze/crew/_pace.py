@@ -5,7 +5,7 @@ from __future__ import annotations
 AHEAD = 2
 """As many as torch's loader gives to each worker."""
 _GROUP_S = 0.02
-_GROUP_NBYTES = 1 << 22
+_GROUP_NBYTES = 1 << 23
 _MOST = 256
 _GAIN = 0.2
 

@@ -94,7 +94,8 @@ def make_parcel(program: Any, seed: int, by_value: set[str]) -> Parcel:
         if fd >= 0:
             os.close(fd)
         raise
-    return Parcel(fd, pieces, handing, ("torch",) if needs_torch(pickler.modules) else ())
+    modules = ("torch",) if needs_torch(pickler.modules) else getattr(program, "modules", ())
+    return Parcel(fd, pieces, handing, modules)
 
 
 def _layout(raws: list[Any]) -> tuple[list[tuple[int, int]], int]:

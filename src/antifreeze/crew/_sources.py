@@ -29,12 +29,16 @@ class Source(Protocol):
         """Hear of a result; return what is wrong with it, if anything."""
         ...
 
+    def name(self, task: Task, sample: str, position: int) -> str:
+        """Return in words what an error is about: a sample as the worker calls it, at this place in its batch."""
+        ...
+
 
 class IndexSource:
     """One task for each batch of indices, or for each index, that a sampler gives."""
 
-    def __init__(self, indices: Iterator[Any], *, epoch: int, seed: int) -> None:
-        self._indices, self._epoch, self._seed = indices, epoch, seed
+    def __init__(self, indices: Iterator[Any], *, epoch: int, seed: int, dataset: str) -> None:
+        self._indices, self._epoch, self._seed, self._dataset = indices, epoch, seed, dataset
         self._step = 0
 
     def next(self) -> tuple[Task, int | None] | None:
@@ -57,6 +61,10 @@ class IndexSource:
 
     def came_back(self, task: Task, result: Result, slot: int) -> None:
         """Indices do not depend on results."""
+
+    def name(self, task: Task, sample: str, position: int) -> str:  # noqa: ARG002
+        """Return the sample and its dataset."""
+        return _named(sample, self._dataset)
 
 
 class ShareSource:
@@ -110,6 +118,10 @@ class ShareSource:
                 return self._compare(slot, result.fingerprint)
         return None
 
+    def name(self, task: Task, sample: str, position: int) -> str:  # noqa: ARG002
+        """Return the sample and its dataset."""
+        return _named(sample, self._dataset)
+
     def _compare(self, slot: int, fingerprint: int) -> DuplicateData | None:
         """Tell whether two workers begin with the same batch although nobody has asked which share is its own."""
         others = [p for s, p in self._first_prints.items() if s != slot]
@@ -123,3 +135,7 @@ class ShareSource:
             hint="shard it in __iter__: info = torch.utils.data.get_worker_info(), then yield every "
             "info.num_workers-th sample from info.id on; or use num_workers=1. If it is meant, asking is enough",
         )
+
+
+def _named(sample: str, dataset: str) -> str:
+    return f"{sample} of {dataset}" if sample else dataset

@@ -1,7 +1,7 @@
 """What users iterate over, and the source behind it."""
 
 from antifreeze.child import seeded
-from antifreeze.loader._cut import Cut, cut
+from antifreeze.loader._cut import Cut, Cuts
 from antifreeze.loader._hive import Partition
 from antifreeze.loader._memory import machine_memory, parse_limit
 from antifreeze.loader._reading import STALL_LIMIT_S, Selection, Shuffle, make_order, read_blocks
@@ -11,6 +11,7 @@ from antifreeze.loader._source import InputDir, Source, manifest_place, open_sou
 
 __all__ = [
     "Cut",
+    "Cuts",
     "InputDir",
     "Partition",
     "Recipe",
@@ -21,7 +22,6 @@ __all__ = [
     "Source",
     "Wanted",
     "chosen_columns",
-    "cut",
     "expected_leaves",
     "machine_memory",
     "make_order",

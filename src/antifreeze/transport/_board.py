@@ -65,42 +65,59 @@ class Record:
 
 
 class BoardWriter:
-    """The worker's side. A write takes about a microsecond, so each sample has one."""
+    """The worker's side. A write takes less than a microsecond, so each sample has one."""
 
     def __init__(self, memory: Bytes) -> None:
         self._memory = memory.data
-        self._moves = self._num_samples = 0
-        self._slowest = 0
+        self._fields = memory[: _RECORD.size].data.cast("q")
+        self._moves = self._num_samples = self._slowest = 0
         self._since = time.monotonic_ns()
         self._sampling = False
+        self._sample: object = None
+        self._slowest_of: tuple[object, int] | None = None
 
-    def at(self, stage: Stage, step: int = -1, sample: object = -1, position: int = -1) -> None:
+    def at(self, stage: Stage, step: int = -1) -> None:
         """Write down what begins now."""
-        now = time.monotonic_ns()
-        if self._sampling:
-            self._num_samples += 1
-            self._slowest = max(self._slowest, now - self._since)
-        self._sampling = position >= 0
-        self._since = now
-        self._moves += 1
-        number = sample if type(sample) is int and -1 <= sample < 1 << 62 else -2
-        if number == -2:
+        self._write(stage, step, -1, -1)
+        self._sampling = False
+
+    def sample(self, stage: Stage, step: int, sample: object, position: int) -> None:
+        """Write down which sample begins now."""
+        if type(sample) is int and sample >= 0:
+            self._write(stage, step, sample, position)
+        else:
             name = repr(sample).encode(errors="replace")[:_NAME_NBYTES]
             self._memory[_NAME_START : _NAME_START + len(name) + 1] = name + b"\0"
+            self._write(stage, step, -2, position)
+        self._sampling, self._sample = True, sample
+
+    def _write(self, stage: int, step: int, sample: int, position: int) -> None:
+        now = time.monotonic_ns()
+        if self._sampling:
+            took = now - self._since
+            self._num_samples += 1
+            if took > self._slowest:
+                self._slowest = took
+            if self._slowest_of is None or took > self._slowest_of[1]:
+                self._slowest_of = (self._sample, took)
+        self._since = now
+        self._moves += 1
+        fields = self._fields
         # Order: the first and the last number are the same one; a reader that finds them different reads again.
-        _RECORD.pack_into(
-            self._memory,
-            0,
-            self._moves,
-            now,
-            stage,
-            step,
-            number,
-            position,
-            self._slowest,
-            self._num_samples,
-            self._moves,
-        )
+        fields[0] = self._moves
+        fields[1] = now
+        fields[2] = stage
+        fields[3] = step
+        fields[4] = sample
+        fields[5] = position
+        fields[6] = self._slowest
+        fields[7] = self._num_samples
+        fields[8] = self._moves
+
+    def take_slowest(self) -> tuple[object, float] | None:
+        """Return the sample that took longest since the last call, and its seconds."""
+        slowest, self._slowest_of = self._slowest_of, None
+        return None if slowest is None else (slowest[0], slowest[1] / 1e9)
 
 
 def read_board(memory: Bytes) -> Record:

@@ -14,8 +14,8 @@ from typing import Any
 from antifreeze.core import Deadline
 
 _HEADER = struct.Struct("<II")  # length of the body, number of descriptors
-_CHUNK = 1 << 18
-_MOST_FDS = 64
+_CHUNK = 1 << 16
+_FDS_NBYTES = socket.CMSG_SPACE(253 * 4)
 _BUFFER = 1 << 20
 
 
@@ -43,6 +43,7 @@ class Channel:
         self._socket = end
         self._unsent: deque[tuple[memoryview, list[int]]] = deque()
         self._received = bytearray()
+        self._chunk = memoryview(bytearray(_CHUNK))
         self._fds: deque[int] = deque()
 
     def fileno(self) -> int:
@@ -114,16 +115,19 @@ class Channel:
         """Read what there is; False at the end."""
         while True:
             try:
-                data, fds, _, _ = socket.recv_fds(self._socket, _CHUNK, _MOST_FDS, socket.MSG_CMSG_CLOEXEC)
+                # Into memory that is kept: asking for 64 KB each time would cost more than the message.
+                count, ancillary, _, _ = self._socket.recvmsg_into([self._chunk], _FDS_NBYTES, socket.MSG_CMSG_CLOEXEC)
             except BlockingIOError:
                 return True
             except OSError:
                 return False
-            self._fds.extend(fds)
-            if not data:
+            for level, kind, data in ancillary:
+                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                    self._fds.extend(array.array("i", data[: len(data) - len(data) % 4]))
+            if not count:
                 return False
-            self._received += data
-            if len(data) < _CHUNK:
+            self._received += self._chunk[:count]
+            if count < _CHUNK:
                 return True
 
     def _take(self) -> tuple[Any, list[int]] | None:
@@ -133,7 +137,8 @@ class Channel:
         end = _HEADER.size + length
         if len(self._received) < end:
             return None
-        message = pickle.loads(memoryview(self._received)[_HEADER.size : end])  # noqa: S301  from our own process
+        with memoryview(self._received) as received:
+            message = pickle.loads(received[_HEADER.size : end])  # noqa: S301  from our own process
         del self._received[:end]
         return message, [self._fds.popleft() for _ in range(num_fds)]
 

@@ -6,13 +6,13 @@ import io
 import pickle
 import weakref
 import zlib
-from dataclasses import dataclass, field
-from typing import Any
+from types import FunctionType
+from typing import Any, NamedTuple
 
 import cloudpickle
 import numpy as np
 
-from antifreeze.transport._segments import ALIGN, Inbox, Outbox, Piece
+from antifreeze.transport._segments import Inbox, Outbox, Piece
 from antifreeze.transport._tensors import is_tensor, reduce_tensor
 
 _SMALL = 1 << 15
@@ -20,21 +20,23 @@ _LONG = 1 << 16
 _END = 1 << 12
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
+class Packed(NamedTuple):
     """An object on its way: a pickle, and where its large buffers stand. The pickle itself is one of them if long."""
 
     head: bytes | None
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[Piece]
 
 
 class _Pickler(pickle.Pickler):
     """Plain pickle, except for tensors and for arrays whose items do not stand one after the other."""
 
     def reducer_override(self, obj: Any) -> Any:
+        kind = type(obj)
+        if kind is type or kind is FunctionType:
+            return NotImplemented
         if is_tensor(obj):
             return reduce_tensor(obj)
-        if isinstance(obj, np.ndarray) and obj.nbytes >= _SMALL and not obj.flags.forc and not obj.dtype.hasobject:
+        if kind is np.ndarray and obj.nbytes >= _SMALL and not obj.flags.forc and not obj.dtype.hasobject:
             return np.ascontiguousarray(obj).__reduce_ex__(5)
         return NotImplemented
 
@@ -95,27 +97,14 @@ def fingerprint(head: bytes, raws: list[Any], before: int) -> int:
 
 def pack(head: bytes, raws: list[Any], outbox: Outbox) -> Packed:
     """Return a dumped object in shared memory. Buffers that were lent by the outbox are not copied; others once."""
-    pieces: list[Piece | None] = [outbox.find(raw.ctypes.data, len(raw)) for raw in raws]
+    pieces: list[Piece | None] = [outbox.find(raw) for raw in raws]
     copied = [raw for raw, piece in zip(raws, pieces, strict=True) if piece is None]
-    long = len(head) > _LONG
-    if long:
-        copied.insert(0, np.frombuffer(head, np.uint8))
-    placed = iter(_place(copied, outbox))
-    first = [next(placed)] if long else []
-    return Packed(None if long else head, first + [piece or next(placed) for piece in pieces])
-
-
-def _place(raws: list[Any], outbox: Outbox) -> list[Piece]:
-    """Copy the bytes one after the other into one segment."""
-    if not raws:
-        return []
-    starts = np.cumsum([0] + [-(-len(raw) // ALIGN) * ALIGN for raw in raws]).tolist()
-    memory = outbox.lend(starts[-1])
-    pieces = []
-    for raw, start in zip(raws, starts, strict=False):
-        memory[start : start + len(raw)] = raw
-        pieces.append(outbox.piece(memory, start, len(raw)))
-    return pieces
+    if len(head) <= _LONG:
+        placed = iter(outbox.place(copied))
+        return Packed(head, [piece or next(placed) for piece in pieces])
+    first, *rest = outbox.place([np.frombuffer(head, np.uint8), *copied])
+    placed = iter(rest)
+    return Packed(None, [first, *(piece or next(placed) for piece in pieces)])
 
 
 def unshare(packed: Packed, outbox: Outbox) -> Packed:
@@ -124,10 +113,10 @@ def unshare(packed: Packed, outbox: Outbox) -> Packed:
     Memory that was lent to user code is sent as it stands. If user code has kept it, for a cache say, the receiver must
     get a copy: what it changes would change the cache.
     """
-    held = [piece for piece in packed.pieces if outbox.is_lent(piece.segment)]
+    held = [piece for piece in packed.pieces if outbox.is_lent(piece)]
     if not held:
         return packed
-    placed = dict(zip(held, _place([outbox.memory(piece) for piece in held], outbox), strict=True))
+    placed = dict(zip(held, outbox.place([outbox.memory(piece) for piece in held]), strict=True))
     return Packed(packed.head, [placed.get(piece, piece) for piece in packed.pieces])
 
 

@@ -6,6 +6,7 @@ import os
 import weakref
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,11 +15,10 @@ from antifreeze.transport._memory import Bytes, create, lease, map_bytes, rounde
 _MOST_FREE = 8
 _MOST_FREE_NBYTES = 64 << 20
 _MOST_LEASES = 512
-ALIGN = 64
+_ALIGN = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """A stretch of a segment."""
 
     segment: int
@@ -26,8 +26,7 @@ class Piece:
     nbytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(NamedTuple):
     """A segment that the receiver does not know yet. Its descriptor travels beside the message."""
 
     segment: int
@@ -39,14 +38,19 @@ class _Segment:
     number: int
     memory: Bytes
     address: int
+    nbytes: int
     away: bool = False
     """With the receiver."""
     lent: weakref.ref[Bytes] | None = None
     """What stands in it here. A segment is free when it is neither away nor lent."""
 
     @property
+    def is_lent(self) -> bool:
+        return self.lent is not None and self.lent() is not None
+
+    @property
     def free(self) -> bool:
-        return not self.away and (self.lent is None or self.lent() is None)
+        return not self.away and not self.is_lent
 
 
 @dataclass(slots=True)
@@ -77,34 +81,45 @@ class Outbox:
         segment.lent = weakref.ref(array)
         return array
 
-    def find(self, address: int, nbytes: int) -> Piece | None:
-        """Return where in a segment these bytes stand, if they stand in one that can be sent."""
-        for segment in self._segments.values():
-            start = address - segment.address
-            if start >= 0 and start + nbytes <= len(segment.memory) and not segment.away:
-                return Piece(segment.number, start, nbytes)
+    def find(self, raw: Bytes) -> Piece | None:
+        """Return where in a segment these bytes stand, if they stand in one that was lent and can be sent."""
+        lent = [s for s in self._segments.values() if not s.away and s.is_lent]
+        if lent:
+            address, nbytes = raw.ctypes.data, len(raw)
+            for segment in lent:
+                start = address - segment.address
+                if start >= 0 and start + nbytes <= segment.nbytes:
+                    return Piece(segment.number, start, nbytes)
         return None
 
-    def piece(self, array: Bytes, start: int, nbytes: int) -> Piece:
-        """Return a stretch of something lent."""
-        found = self.find(array.ctypes.data + start, nbytes)
-        if found is None:
-            raise AssertionError("the array was not lent by this outbox")
-        return found
+    def place(self, raws: list[Bytes]) -> list[Piece]:
+        """Copy bytes, one after the other, into one segment."""
+        starts, end = [], 0
+        for raw in raws:
+            starts.append(end)
+            end += -(-len(raw) // _ALIGN) * _ALIGN
+        if not end:
+            return [Piece(-1, 0, 0) for _ in raws]
+        segment = self._fitting(end) or self._fresh(end)
+        pieces = []
+        for raw, start in zip(raws, starts, strict=True):
+            segment.memory[start : start + len(raw)] = raw
+            pieces.append(Piece(segment.number, start, len(raw)))
+        return pieces
 
     def memory(self, piece: Piece) -> Bytes:
         """Return the bytes of a piece."""
         return self._segments[piece.segment].memory[piece.start : piece.start + piece.nbytes]
 
-    def is_lent(self, segment: int) -> bool:
-        """Tell whether something here still stands in a segment."""
-        lent = self._segments[segment].lent
-        return lent is not None and lent() is not None
+    def is_lent(self, piece: Piece) -> bool:
+        """Tell whether something here still stands in a piece's segment."""
+        return piece.segment >= 0 and self._segments[piece.segment].is_lent
 
-    def sent(self, segments: set[int]) -> None:
+    def sent(self, pieces: list[Piece]) -> None:
         """Note that these are with the receiver now."""
-        for number in segments:
-            self._segments[number].away = True
+        for piece in pieces:
+            if piece.segment >= 0:
+                self._segments[piece.segment].away = True
 
     def returned(self, numbers: list[int]) -> None:
         """Note that the receiver is done with these."""
@@ -120,8 +135,14 @@ class Outbox:
         return news
 
     def _fitting(self, nbytes: int) -> _Segment | None:
-        good = [s for s in self._segments.values() if s.free and nbytes <= len(s.memory) <= 2 * nbytes + (1 << 20)]
-        return min(good, key=lambda s: len(s.memory), default=None)
+        best = None
+        most = 2 * nbytes + (1 << 20)
+        for segment in self._segments.values():
+            if nbytes <= segment.nbytes <= most and segment.free:
+                best, most = segment, segment.nbytes
+                if most <= nbytes + (nbytes >> 2):
+                    break
+        return best
 
     def _fresh(self, nbytes: int) -> _Segment:
         size = rounded(nbytes)
@@ -131,7 +152,7 @@ class Outbox:
         except BaseException:
             os.close(fd)
             raise
-        segment = _Segment(self._next, memory, memory.ctypes.data)
+        segment = _Segment(self._next, memory, memory.ctypes.data, size)
         self._next += 1
         self._segments[segment.number] = segment
         self._news.opened.append(Opened(segment.number, size))
@@ -140,12 +161,14 @@ class Outbox:
 
     def _drop_surplus(self) -> None:
         """Let go of free segments beyond a few: sizes change, and memory that fits no batch any more is a leak."""
+        if len(self._segments) <= _MOST_FREE:
+            return
         unsent = {opened.segment for opened in self._news.opened}
         free = [s for s in self._segments.values() if s.free and s.number not in unsent]
-        nbytes = sum(len(s.memory) for s in free)
+        nbytes = sum(s.nbytes for s in free)
         for segment in free[:-_MOST_FREE]:
             if nbytes > _MOST_FREE_NBYTES:
-                nbytes -= len(segment.memory)
+                nbytes -= segment.nbytes
                 del self._segments[segment.number]
                 self._news.dropped.append(segment.number)
 
@@ -160,7 +183,7 @@ class Inbox:
     def __init__(self) -> None:
         self._segments: dict[int, Bytes] = {}
         self._done: deque[int] = deque()
-        self._leases: set[int] = set()
+        self._leases: dict[int, weakref.ref[Bytes]] = {}
 
     def learn(self, opened: list[Opened], fds: list[int], dropped: list[int]) -> None:
         """Map new segments, forget dropped ones, close the descriptors."""
@@ -173,15 +196,17 @@ class Inbox:
             for fd in fds:
                 os.close(fd)
 
-    def open(self, pieces: list[Piece]) -> list[Bytes]:
+    def open(self, pieces: list[Piece]) -> list[Any]:
         """Return the bytes of the pieces of one message, writable and owned by the caller."""
         crowded = len(self._leases) >= _MOST_LEASES
-        leased: dict[int, Bytes] = {}
-        for number in {piece.segment for piece in pieces}:
-            leased[number] = lease(self._segments[number])
-            self._leases.add(number)
-            weakref.finalize(leased[number], _give_back, self._leases, self._done, number).atexit = False
-        views = [leased[p.segment][p.start : p.start + p.nbytes] for p in pieces]
+        leased: dict[int, Bytes] = {-1: np.empty(0, np.uint8)}
+        views = []
+        for number, start, nbytes in pieces:
+            array = leased.get(number)
+            if array is None:
+                array = leased[number] = lease(self._segments[number])
+                self._leases[number] = weakref.ref(array, _Return(self._leases, self._done, number))
+            views.append(array[start : start + nbytes])
         # Who keeps every batch would have a mapping for each, and the kernel allows some 65,000 of them.
         return [np.array(view) for view in views] if crowded else views
 
@@ -193,6 +218,14 @@ class Inbox:
         return done
 
 
-def _give_back(leases: set[int], done: deque[int], number: int) -> None:
-    leases.discard(number)
-    done.append(number)
+class _Return:
+    """What is done when the last view of a segment dies. Holds no inbox: that one may be gone by then."""
+
+    __slots__ = ("_done", "_leases", "_number")
+
+    def __init__(self, leases: dict[int, weakref.ref[Bytes]], done: deque[int], number: int) -> None:
+        self._leases, self._done, self._number = leases, done, number
+
+    def __call__(self, _: object) -> None:
+        self._leases.pop(self._number, None)
+        self._done.append(self._number)

@@ -92,6 +92,10 @@ class Blocks(Protocol):
 
     def __next__(self) -> Block: ...
 
+    def is_ready(self) -> bool:
+        """Tell whether the next block, or the end, can be had without waiting."""
+        ...
+
     def check_process(self) -> None:
         """Raise in a process that was forked off and cannot go on with these blocks."""
         ...
@@ -119,6 +123,10 @@ class InlineBlocks:
 
     def __next__(self) -> Block:
         return next(self._blocks)
+
+    def is_ready(self) -> bool:
+        """Nobody else makes them: they are made when they are asked for."""
+        return True
 
     def check_process(self) -> None:
         """Nothing to check: a child has all that is needed."""

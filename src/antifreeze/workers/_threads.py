@@ -229,6 +229,14 @@ class ThreadedBlocks:
             raise StopIteration
         return block
 
+    def is_ready(self) -> bool:
+        """Tell whether the next block, or the end, can be had without waiting."""
+        epoch = self._epoch
+        with epoch.lock:
+            front = epoch.front
+            waiting = front < epoch.order.num_rounds and not epoch.blocks.get(front) and not epoch.closed
+            return not waiting or front in epoch.failed
+
     def check_process(self) -> None:
         """Raise in a process that was forked off: its threads stayed behind, and the parent delivers these rows."""
         if os.getpid() != self._pid:

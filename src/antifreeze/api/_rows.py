@@ -1,0 +1,101 @@
+"""Rows that threads have decoded, on their way through worker processes that run the user's functions."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from antifreeze.api._delivery import Delivery
+from antifreeze.api._user_code import Name, UserCode, place_of
+from antifreeze.child import Desk, Nothing, Result, Task
+from antifreeze.crew import Member
+from antifreeze.loader import Cuts
+from antifreeze.transport import Inbox, Packed, dump, pack, unpack
+from antifreeze.workers import Block
+
+
+class Here(NamedTuple):
+    """Some rows in the trainer. They are kept until their batch has come back, so that it can be made again."""
+
+    block: Block
+    start: int
+    stop: int
+    first: int
+    """The position of the first of them in the epoch."""
+
+
+class Rows(NamedTuple):
+    """Some rows on their way to a worker."""
+
+    value: Any
+    num_rows: int
+    epoch: int
+
+
+class RowsProgram:
+    """Runs the user's functions on rows. Any worker can make any task at any time."""
+
+    def __init__(self, code: UserCode, delivery: Delivery, *, needs_torch: bool) -> None:
+        self._code, self._delivery = code, delivery
+        self.modules = ("torch",) if needs_torch else ()
+        """What the nursery imports once for all workers."""
+
+    def start(self, desk: Desk, seed: int) -> None:
+        """There is nothing to get ready."""
+
+    def unpack(self, task: Task, inbox: Inbox) -> Task:
+        """Return the task with its rows, which stand in the trainer's memory and are the worker's to change."""
+        return task._replace(what=task.what._replace(value=unpack(task.what.value, inbox)))
+
+    def make(self, task: Task, desk: Desk) -> Any:
+        """Return the batch that the user's functions make of the rows."""
+        rows: Rows = task.what
+        desk.seed(task.seed, rows.epoch, task.step)
+        batch = self._code.apply(self._delivery, self._batch(rows.value), rows.num_rows, desk, task.skip)
+        if batch is None:
+            raise Nothing
+        return batch
+
+    def _batch(self, value: Any) -> Any:
+        if isinstance(value, Here):
+            return self._delivery.batch(value.block, value.start, value.stop)
+        return self._delivery.received(value)
+
+
+class RowsSource:
+    """One task for each batch that is cut from decoded rows."""
+
+    def __init__(self, cuts: Cuts, delivery: Delivery, name: Name, *, number: int, epoch: int, seed: int) -> None:
+        self._cuts, self._delivery, self._name = cuts, delivery, name
+        self._number, self._epoch, self._seed = number, epoch, seed
+        self._step = self._first = 0
+
+    def next(self) -> tuple[Task, int | None] | None:
+        """Return the next task. May wait for the decoder, as long as it moves."""
+        try:
+            block, start, stop = next(self._cuts)
+        except StopIteration:
+            return None
+        here = Here(block, start, stop, self._first)
+        what = Rows(here, stop - start, self._epoch)
+        task = Task(epoch=self._number, step=self._step, seed=self._seed, what=what)
+        self._first += stop - start
+        self._step += 1
+        return task, None
+
+    def is_ready(self) -> bool:
+        """Tell whether decoded rows are at hand."""
+        return self._cuts.is_ready()
+
+    def prepare(self, task: Task, member: Member) -> Task:
+        """Copy the rows into memory that the worker can see."""
+        here: Here = task.what.value
+        packed: Packed = pack(*dump(self._delivery.sendable(here.block, here.start, here.stop)), member.outbox)
+        member.outbox.sent(packed.pieces)
+        return task._replace(what=task.what._replace(value=packed))
+
+    def came_back(self, task: Task, result: Result, slot: int) -> None:
+        """Rows do not depend on results."""
+
+    def name(self, task: Task, sample: str, position: int) -> str:  # noqa: ARG002
+        """Return in words which row, or which rows, something is about."""
+        return place_of(self._name, task.what.value.first, task.step, position)
