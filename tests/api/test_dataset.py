@@ -254,17 +254,16 @@ def test_a_transform_sees_each_row_as_a_dict(shared_data: Data) -> None:
 
 def test_a_marked_transform_sees_whole_batches(shared_data: Data) -> None:
     """One call for each batch, not for each row."""
-    sizes: list[int] = []
 
     @batched
     def double(batch: dict[str, Any]) -> dict[str, Any]:
-        sizes.append(len(batch["n"]))
-        return {"twice": batch["n"] * 2}
+        return {"twice": batch["n"] * 2, "size": len(batch["n"])}
 
     loader = StreamingDataLoader(StreamingDataset(shared_data.path, transform=double), batch_size=100, num_workers=2)
+    batches = list(loader)
 
-    assert torch.cat([batch["twice"] for batch in loader]).tolist() == list(range(0, 618, 2))
-    assert sizes == [100, 100, 100, 9]
+    assert torch.cat([batch["twice"] for batch in batches]).tolist() == list(range(0, 618, 2))
+    assert [batch["size"] for batch in batches] == [100, 100, 100, 9]
 
 
 def test_a_marked_transform_is_applied_to_single_rows_too(shared_data: Data) -> None:

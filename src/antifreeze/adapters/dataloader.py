@@ -91,7 +91,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self._pace = Pace(prefetch_factor)
         self._history = History(num_workers, batch_size, Path(skip_log) if skip_log is not None else None)
         self._quarters = Quarters(self._make_crew, persistent=persistent_workers)
-        self._epochs = itertools.count()
+        self._epochs = 0
         self._random: torch.Generator | None = None
         self._seed = 0
 
@@ -100,7 +100,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     def __iter__(self) -> Any:
         """Return an iterator over one epoch. Nothing is started or drawn before its first batch is asked for."""
-        number = next(self._epochs)
+        number, self._epochs = self._epochs, self._epochs + 1
         batches: Iterator[Any]
         if self.num_workers == 0:
             batches = InlineBatches(
@@ -123,6 +123,9 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
                 decide=self._decide,
             )
         return map(pin, batches) if self.pin_memory else batches
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_random": None}
 
     def report(self, file: IO[str] | None = None) -> Report:
         """Print what happened so far, and what would help most; return the same as an object."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -114,10 +113,8 @@ class StreamingDataLoader:
         )
         self._history = History(self.num_workers, self.batch_size, Path(skip_log) if skip_log is not None else None)
         self._pace = Pace(prefetch_factor)
-        self._quarters = Quarters(
-            lambda: Crew(self._make_program(), self.seed, self._terms), persistent=self.persistent_workers
-        )
-        self._numbers = itertools.count()
+        self._quarters = Quarters(self._make_crew, persistent=self.persistent_workers)
+        self._number = 0
 
     def __len__(self) -> int:
         """Return the number of batches in an epoch."""
@@ -180,7 +177,8 @@ class StreamingDataLoader:
 
     def _made(self, blocks: Blocks, cuts: Cuts, epoch: int, name: Name) -> Iterator[Batch]:
         """Yield what the user's functions make of the rows."""
-        delivery, number = self.dataset._delivery, next(self._numbers)
+        delivery, number = self.dataset._delivery, self._number
+        self._number += 1
         source = RowsSource(cuts, delivery, name, number=number, epoch=epoch, seed=self.seed)
         batches: Iterator[Batch]
         if self.num_workers == 0:
@@ -206,6 +204,9 @@ class StreamingDataLoader:
     @property
     def _code(self) -> UserCode:
         return UserCode(transform=self.dataset.transform, collate_fn=self.collate_fn)
+
+    def _make_crew(self) -> Crew:
+        return Crew(self._make_program(), self.seed, self._terms)
 
     def _make_program(self) -> RowsProgram:
         return RowsProgram(self._code, self.dataset._delivery, needs_torch=self.dataset.format == "torch")

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, NoReturn
 from antifreeze.child import _worker
 from antifreeze.transport import BOARD_NBYTES, BoardWriter, Channel, Closed, map_bytes
 
-LINGER_S = 1.5
-"""How long the nursery stays when it has no worker: the next epoch often begins at once."""
+LINGER_S = float(os.environ.get("ANTIFREEZE_NURSERY_LINGER_S", "1.5"))
+"""How long the nursery stays when it has no worker: the next epoch often begins at once. Tests want it to go."""
 _LOOK_S = 0.25
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 

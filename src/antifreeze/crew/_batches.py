@@ -24,6 +24,9 @@ class Quarters:
         self._kept: Crew | None = None
         self._finalizer: Any = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_make": self._make, "_persistent": self._persistent, "_kept": None, "_finalizer": None}
+
     def take(self) -> Crew:
         """Return a crew that nobody uses."""
         crew = self._kept

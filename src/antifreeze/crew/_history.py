@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +30,7 @@ class History:
     skipped: list[Skip] = field(default_factory=list)
     restarts: list[Restart] = field(default_factory=list)
     slow: list[str] = field(default_factory=list)
-    stage_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    stage_s: dict[str, float] = field(default_factory=dict)
     slowest: tuple[str, float] | None = None
     memory: dict[int, int] = field(default_factory=dict)
     waiting_s: float = 0.0
@@ -68,7 +67,8 @@ class History:
     def spent(self, times: Mapping[str, float], slowest: tuple[str, float] | None) -> None:
         """Count the seconds of each stage, and remember the slowest sample."""
         for stage, seconds in times.items():
-            self.stage_s["send" if stage == "pack" else stage] += seconds
+            name = "send" if stage == "pack" else stage
+            self.stage_s[name] = self.stage_s.get(name, 0.0) + seconds
         if slowest is not None and (self.slowest is None or slowest[1] > self.slowest[1]):
             self.slowest = slowest
 

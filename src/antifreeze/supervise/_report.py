@@ -187,7 +187,7 @@ def _workers_needed(report: Report, margin: float = 1.0) -> int:
 
 def render(report: Report) -> str:
     """Return the report as plain text of at most 100 columns."""
-    rate = f" ({report.delivered_batches / report.wall_s:,.1f} batches/s)" if report.wall_s > 0 else ""
+    rate = f" ({report.delivered_batches / report.wall_s:,.1f} batches/s)" if report.wall_s >= 0.001 else ""
     done = f"{report.delivered_batches:,} batches, {report.delivered_samples:,} samples in {report.wall_s:,.1f} s{rate}"
     lines = [f"antifreeze: {_count(report.epochs, 'epoch')}, {done}"]
     for label, entries in _sections(report):
