@@ -42,10 +42,18 @@ def rate(loader: str, case_name: str, warm_up_s: float, seconds: float) -> dict[
     batch = next(iterator)
     first_s = time.perf_counter() - began_s
     count = _take(iterator, warm_up_s, least=8)
-    cpu_s, began_s = tree_cpu_s(), time.perf_counter()
+    cpu_s, own_s, began_s = tree_cpu_s(), time.process_time(), time.perf_counter()
     count = _take(iterator, seconds, least=8)
     wall_s = time.perf_counter() - began_s
-    return {"first_s": first_s, "batches": count, "wall_s": wall_s, "cpu_s": tree_cpu_s() - cpu_s, "holds": str(getattr(batch, "shape", batch))}
+    own_s = time.process_time() - own_s
+    return {
+        "first_s": first_s,
+        "batches": count,
+        "wall_s": wall_s,
+        "cpu_s": tree_cpu_s() - cpu_s,
+        "trainer_cpu_s": own_s,
+        "holds": str(tuple(getattr(batch, "shape", ()))),
+    }
 
 
 def _take(iterator: Any, seconds: float, least: int) -> int:

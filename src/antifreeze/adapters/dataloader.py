@@ -11,13 +11,16 @@ from pathlib import Path
 from typing import IO, Any
 
 import torch
+import torch.distributed
 import torch.utils.data
 from torch.utils.data import IterableDataset, RandomSampler, default_collate, default_convert
 
+from antifreeze.adapters._even_ranks import EvenRanks, next_number, take_part
 from antifreeze.adapters._inline import InlineBatches
 from antifreeze.adapters._terms import default_memory_limit, make_terms, split_on_error
 from antifreeze.adapters.torch import pin
 from antifreeze.child import IterableProgram, MapProgram
+from antifreeze.core import ConfigError
 from antifreeze.crew import Batches, Crew, History, IndexSource, Pace, Quarters, ShareSource, Source
 from antifreeze.supervise import Report
 
@@ -45,6 +48,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         worker_memory_limit: bytes, or text such as ``"4GB"``, beyond which a worker that has doubled is replaced; by
             default half of the machine's or the container's memory, shared by all workers.
         skip_log: a file to which one line of JSON is added for each sample that is left out.
+        uneven_ranks: what an iterable dataset does on a rank whose data ends before that of others: ``"pad"``, go on
+            from its beginning until all have ended, so that no collective waits for it; or ``"ignore"``, end.
     """
 
     def __init__(
@@ -72,6 +77,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         max_restarts: int = 100,
         worker_memory_limit: int | str | None = None,
         skip_log: str | os.PathLike[str] | None = None,
+        uneven_ranks: str = "pad",
     ) -> None:
         given = {name: value for name, value in locals().items() if name in _TORCH_TAKES and name != "self"}
         super().__init__(**given)
@@ -92,6 +98,12 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self._history = History(num_workers, batch_size, Path(skip_log) if skip_log is not None else None)
         self._quarters = Quarters(self._make_crew, persistent=persistent_workers)
         self._epochs = 0
+        if uneven_ranks not in ("pad", "ignore"):
+            hint = 'it is "pad" or "ignore"'
+            raise ConfigError(f"uneven_ranks={uneven_ranks!r} is not known", hint=hint, argument="uneven_ranks")
+        self.uneven_ranks = uneven_ranks
+        self._uneven = uneven_ranks == "pad" and isinstance(dataset, IterableDataset)
+        self._number = next_number() if self._uneven else -1
         self._random: torch.Generator | None = None
         self._seed = 0
 
@@ -100,29 +112,33 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     def __iter__(self) -> Any:
         """Return an iterator over one epoch. Nothing is started or drawn before its first batch is asked for."""
+        batches = self._batches()
+        if self._uneven and take_part(torch.distributed):
+            key = f"antifreeze/{self._number}/{self._epochs}"
+            batches = EvenRanks(batches, self._batches, key, torch.distributed)
+        return map(pin, batches) if self.pin_memory else batches
+
+    def _batches(self) -> Iterator[Any]:
         number, self._epochs = self._epochs, self._epochs + 1
-        batches: Iterator[Any]
         if self.num_workers == 0:
-            batches = InlineBatches(
+            return InlineBatches(
                 self._make_program,
                 lambda: self._make_source(number),
                 self._history,
                 on_error=self._terms.on_error,
                 decide=self._decide,
             )
-        else:
-            batches = Batches(
-                self._quarters,
-                lambda: self._make_source(number),
-                self._pace,
-                self._history,
-                number=number,
-                num_workers=self.num_workers,
-                in_order=self.in_order,
-                timeout_s=self.timeout,
-                decide=self._decide,
-            )
-        return map(pin, batches) if self.pin_memory else batches
+        return Batches(
+            self._quarters,
+            lambda: self._make_source(number),
+            self._pace,
+            self._history,
+            number=number,
+            num_workers=self.num_workers,
+            in_order=self.in_order,
+            timeout_s=self.timeout,
+            decide=self._decide,
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_random": None}

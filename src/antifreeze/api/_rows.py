@@ -9,7 +9,6 @@ from antifreeze.api._user_code import Name, UserCode, place_of
 from antifreeze.child import Desk, Nothing, Result, Task
 from antifreeze.crew import Member
 from antifreeze.loader import Cuts
-from antifreeze.transport import Inbox, Packed, dump, pack, unpack
 from antifreeze.workers import Block
 
 
@@ -41,10 +40,6 @@ class RowsProgram:
 
     def start(self, desk: Desk, seed: int) -> None:
         """There is nothing to get ready."""
-
-    def unpack(self, task: Task, inbox: Inbox) -> Task:
-        """Return the task with its rows, which stand in the trainer's memory and are the worker's to change."""
-        return task._replace(what=task.what._replace(value=unpack(task.what.value, inbox)))
 
     def make(self, task: Task, desk: Desk) -> Any:
         """Return the batch that the user's functions make of the rows."""
@@ -89,12 +84,15 @@ class RowsSource:
     def prepare(self, task: Task, member: Member) -> Task:
         """Copy the rows into memory that the worker can see."""
         here: Here = task.what.value
-        packed: Packed = pack(*dump(self._delivery.sendable(here.block, here.start, here.stop)), member.outbox)
-        member.outbox.sent(packed.pieces)
-        return task._replace(what=task.what._replace(value=packed))
+        value = self._delivery.sendable(here.block, here.start, here.stop)
+        return member.packed(task, task.what._replace(value=value))
 
     def came_back(self, task: Task, result: Result, slot: int) -> None:
         """Rows do not depend on results."""
+
+    def is_over(self, slot: int | None) -> bool:  # noqa: ARG002
+        """Rows are for any worker."""
+        return False
 
     def name(self, task: Task, sample: str, position: int) -> str:  # noqa: ARG002
         """Return in words which row, or which rows, something is about."""

@@ -18,7 +18,8 @@ _outboxes: list[Outbox] = []
 def install(outbox: Outbox) -> None:
     """Have collating write into the outbox: our own, and torch's now or when it is imported."""
     _outboxes[:] = [outbox]
-    when_imported("torch.storage", _replace)
+    when_imported("torch.storage", _replace_storage)
+    when_imported("torch.utils.data._utils.collate", _replace_collate)
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
@@ -37,8 +38,8 @@ def _lend(nbytes: int) -> npt.NDArray[np.uint8] | None:
         return None
 
 
-def _replace() -> None:
-    """Replace what torch's ``default_collate`` calls in a worker for the memory of a batch."""
+def _replace_storage() -> None:
+    """Replace what torch, and code that was copied from it, calls in a worker for the memory of a batch."""
     storage: Any = sys.modules["torch.storage"]
 
     def _new_shared(cls: Any, size: int, *, device: Any = "cpu") -> Any:
@@ -47,3 +48,31 @@ def _replace() -> None:
         return cls(size, device=device) if lent is None else torch.from_numpy(lent).untyped_storage()
 
     storage.UntypedStorage._new_shared = classmethod(_new_shared)
+
+
+def _replace_collate() -> None:
+    """Replace how ``default_collate`` stacks tensors.
+
+    In a worker, torch's own way gives the batch the type of its first tensor; in the trainer, the type of them all. A
+    batch must not depend on where it is made.
+    """
+    torch: Any = sys.modules["torch"]
+    known: Any = sys.modules["torch.utils.data._utils.collate"].default_collate_fn_map
+    known[torch.Tensor] = _Stack(known[torch.Tensor])
+
+
+class _Stack:
+    def __init__(self, before: Any) -> None:
+        self._before = before
+
+    def __call__(self, batch: Any, *, collate_fn_map: Any = None) -> Any:
+        torch: Any = sys.modules["torch"]
+        first = batch[0]
+        if first.is_nested or first.layout is not torch.strided:
+            return self._before(batch, collate_fn_map=collate_fn_map)
+        alike = all(t.dtype == first.dtype and t.shape == first.shape and not t.requires_grad for t in batch)
+        lent = _lend(len(batch) * first.nbytes) if alike and first.device.type == "cpu" else None
+        if lent is None:
+            return torch.stack(batch, 0)
+        out = torch.from_numpy(lent).view(first.dtype).reshape(len(batch), *first.shape)
+        return torch.stack(batch, 0, out=out)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from antifreeze.transport import Opened, Packed
+from antifreeze.transport import Inbox, Opened, Packed, Piece, unpack
 
 OnError = str
 """``"raise"``: a sample that fails ends its task. ``"skip"``: it is left out."""
@@ -33,9 +33,19 @@ class Task(NamedTuple):
     seed: int
     """What the random numbers of this epoch start from."""
     what: Any
-    """Indices, a share of an iterable, or rows packed into a segment: whatever the program understands."""
+    """Indices, a share of an iterable, or rows: whatever the program understands; packed if it is not plain."""
     skip: tuple[int, ...] = ()
     """Positions in the batch that are left out."""
+
+
+def pieces_of(task: Task) -> list[Piece]:
+    """Return where the data of a task stands, if it has any."""
+    return task.what.pieces if isinstance(task.what, Packed) else []
+
+
+def unpacked(task: Task, inbox: Inbox) -> Task:
+    """Return the task with what it is about, which may stand in the trainer's memory and is the worker's to change."""
+    return task._replace(what=unpack(task.what, inbox)) if isinstance(task.what, Packed) else task
 
 
 class Share(NamedTuple):
@@ -44,7 +54,7 @@ class Share(NamedTuple):
     number: int
     fingerprint: int
     """Of all batches of the share before it, for a worker that must make them again."""
-    state: Any = None
+    state: bytes | None = None
     """The dataset's own state after the batch before it, if it has one."""
 
 
@@ -92,7 +102,7 @@ class Result(NamedTuple):
     """Seconds for each stage."""
     slowest: tuple[str, float] | None = None
     fingerprint: int = 0
-    state: Any = None
+    state: bytes | None = None
     asked: bool = True
     """Whether the dataset has asked which share is its own."""
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
+
+import cloudpickle
 
 from antifreeze.child import _worker_info
 from antifreeze.child._collate import default_collate, default_convert, explain
@@ -153,6 +156,7 @@ class IterableProgram(Samples):
         self._epoch = -1
         self._samples: Iterator[Any] = iter(())
         self._number = 0
+        self._is_seeded = False
         self.fingerprint = 0
 
     def make(self, task: Task, desk: Desk) -> Any:
@@ -160,22 +164,35 @@ class IterableProgram(Samples):
         share: Share = task.what
         if task.epoch != self._epoch or share.number < self._number:
             self._begin(task, desk)
-        while self._number < share.number:
-            desk.sample(Stage.REPLAY, f"batch {self._number} of share {desk.slot}, again", 0)
-            self.seen(*dump(self._next(task, desk)))
-            if self._number == share.number and self.fingerprint != share.fingerprint:
-                raise UserError(f"iterating the dataset again (share {desk.slot})", NotTheSame(desk.slot, share.number))
+        if self._number < share.number:
+            self._replay(task, share, desk)
         return self._next(task, desk)
+
+    def _replay(self, task: Task, share: Share, desk: Desk) -> None:
+        """Make the batches again that a worker before this one has delivered."""
+        try:
+            while self._number < share.number:
+                desk.sample(Stage.REPLAY, f"batch {self._number} of share {desk.slot}, again", 0)
+                with contextlib.suppress(Nothing):
+                    self.seen(*dump(self._next(task, desk)))
+        except Ended:
+            self.fingerprint = -1
+        desk.clear(desk.step)  # what was skipped then was reported then
+        if self.fingerprint != share.fingerprint:
+            raise UserError(f"iterating the dataset again (share {desk.slot})", NotTheSame(desk.slot, share.number))
 
     def seen(self, head: bytes, buffers: list[Any]) -> None:
         """Take a batch, as it was taken apart, into the fingerprint of the share."""
         self.fingerprint = fingerprint(head, buffers, self.fingerprint)
 
-    def state(self) -> Any:
+    def state(self) -> bytes | None:
         """Return the dataset's own state, if it has one."""
         for owner in (self._samples, self.dataset):
             if hasattr(owner, "state_dict") and hasattr(owner, "load_state_dict"):
-                return owner.state_dict()
+                try:
+                    return bytes(cloudpickle.dumps(owner.state_dict()))
+                except BaseException as error:
+                    raise UserError("state_dict() of the dataset", error) from error
         return None
 
     def _begin(self, task: Task, desk: Desk) -> None:
@@ -183,14 +200,16 @@ class IterableProgram(Samples):
         _worker_info.update(dataset=self.dataset, seed=task.seed + desk.slot)
         self._epoch, self._number, self.fingerprint = task.epoch, 0, 0
         self._seed(task, 0, desk)
+        self._is_seeded = True
         try:
-            if share.state is not None and hasattr(self.dataset, "load_state_dict"):
-                self.dataset.load_state_dict(share.state)
+            state = None if share.state is None else cloudpickle.loads(share.state)
+            if state is not None and hasattr(self.dataset, "load_state_dict"):
+                self.dataset.load_state_dict(state)
                 self._number, self.fingerprint = share.number, share.fingerprint
             desk.sample(Stage.FETCH, f"iter(dataset), share {desk.slot}", 0)
             self._samples = iter(self.dataset)
-            if share.state is not None and self._number == 0:
-                self._samples.load_state_dict(share.state)  # type: ignore[attr-defined]
+            if state is not None and self._number == 0:
+                self._samples.load_state_dict(state)  # type: ignore[attr-defined]
                 self._number, self.fingerprint = share.number, share.fingerprint
         except BaseException as error:
             self._epoch = -1
@@ -201,8 +220,10 @@ class IterableProgram(Samples):
 
     def _next(self, task: Task, desk: Desk) -> Any:
         """Return the next batch of the share."""
-        if self._number or task.what.number:
+        # The first batch goes on with the random numbers that iter() began with.
+        if self._number or not self._is_seeded:
             self._seed(task, self._number, desk)
+        self._is_seeded = False
         first = self._number * (self._batch_size or 1)
         samples, numbers = [], []
         began_s = time.perf_counter()

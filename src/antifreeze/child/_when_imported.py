@@ -31,15 +31,20 @@ class _Finder(importlib.abc.MetaPathFinder):
         sys.meta_path.remove(self)
         spec = find_spec(fullname)
         if spec is not None and spec.loader is not None:
-            _act_after(spec.loader, self._act)
+            self._act_after(spec.loader)
+        else:
+            sys.meta_path.insert(0, self)
         return spec
 
+    def _act_after(self, loader: importlib.abc.Loader) -> None:
+        execute = loader.exec_module
 
-def _act_after(loader: importlib.abc.Loader, act: Callable[[], None]) -> None:
-    execute = loader.exec_module
+        def exec_module(module: ModuleType) -> None:
+            try:
+                execute(module)
+            except BaseException:
+                sys.meta_path.insert(0, self)  # it may be tried again
+                raise
+            self._act()
 
-    def exec_module(module: ModuleType) -> None:
-        execute(module)
-        act()
-
-    loader.exec_module = exec_module  # type: ignore[method-assign]
+        loader.exec_module = exec_module  # type: ignore[method-assign]

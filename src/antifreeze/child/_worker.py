@@ -17,7 +17,7 @@ from typing import Any
 from antifreeze.child import _lending, _worker_info
 from antifreeze.child._desk import Desk
 from antifreeze.child._failures import UserError, failure_of
-from antifreeze.child._messages import Cancel, Ready, Result, Results, Start, Task, Tasks
+from antifreeze.child._messages import Cancel, Ready, Result, Results, Start, Task, Tasks, pieces_of, unpacked
 from antifreeze.child._programs import Ended, Nothing, Program
 from antifreeze.child._stand_ins import received_handles
 from antifreeze.core import Deadline
@@ -135,12 +135,20 @@ class _Worker:
     def _take(self, messages: list[tuple[Any, list[int]]]) -> None:
         for message, fds in messages:
             if isinstance(message, Cancel):
-                self._tasks = deque(task for task in self._tasks if task.epoch != message.epoch)
-                self._outgoing.results = [r for r in self._outgoing.results if r.epoch != message.epoch]
+                self._cancel(message.epoch)
             elif isinstance(message, Tasks):
                 self._outbox.returned(message.returned)
                 self._inbox.learn(message.opened, fds, message.dropped)
                 self._tasks.extend(message.tasks)
+
+    def _cancel(self, epoch: int) -> None:
+        """Forget the tasks and results of an epoch that nobody waits for, and give their memory back."""
+        for task in [task for task in self._tasks if task.epoch == epoch]:
+            self._tasks.remove(task)
+            self._inbox.release(pieces_of(task))
+        for result in [result for result in self._outgoing.results if result.epoch == epoch]:
+            self._outgoing.results.remove(result)
+            self._outbox.returned([piece.segment for piece in result.packed.pieces] if result.packed else [])
 
     def _make(self, task: Task, program: Any, desk: Desk) -> None:
         desk.clear(task.step)
@@ -172,8 +180,10 @@ class _Worker:
 
     def _packed(self, task: Task, program: Any, desk: Desk) -> dict[str, Any]:
         """Make a task's batch and put it where the trainer can read it."""
-        if hasattr(program, "unpack"):
-            task = program.unpack(task, self._inbox)
+        try:
+            task = unpacked(task, self._inbox)
+        except BaseException as error:
+            raise UserError("rebuilding the task in a worker", error) from error
         batch = program.make(task, desk)
         facts: dict[str, Any] = {}
         began_s = desk.begin(Stage.PACK)

@@ -9,7 +9,8 @@ from typing import Any
 
 from antifreeze.core import ConfigError
 from antifreeze.crew._crew import Crew
-from antifreeze.crew._epoch import Decide, Epoch
+from antifreeze.crew._epoch import Batch, Decide, Epoch
+from antifreeze.crew._failures import no_descriptors
 from antifreeze.crew._history import History
 from antifreeze.crew._ledger import Ledger
 from antifreeze.crew._pace import Pace
@@ -32,8 +33,11 @@ class Quarters:
         crew = self._kept
         if crew is not None and crew.flow is None and crew.fatal is None and crew.pid == os.getpid():
             return crew
-        crew = self._make()
-        crew.start()
+        try:
+            crew = self._make()
+            crew.start()
+        except OSError as error:
+            raise no_descriptors(error) from error
         if self._persistent and (self._kept is None or self._kept.fatal is not None or self._kept.pid != os.getpid()):
             if self._finalizer is not None:
                 self._finalizer()
@@ -104,6 +108,11 @@ class Batches:
         self._history.answered()
         return batch
 
+    @property
+    def num_ready(self) -> int:
+        """How many batches have come back and wait to be taken."""
+        return self._ledger.num_back
+
     def _begin(self) -> Epoch:
         if self._source is None:
             self._source = self._make_source()
@@ -113,7 +122,7 @@ class Batches:
         )
         with crew.lock:
             crew.flow = epoch
-        self._release = weakref.finalize(self, _release, crew, self._number, self._quarters.keeps(crew))
+        self._release = weakref.finalize(self, _release, crew, self._ledger, self._number, self._quarters.keeps(crew))
         self._release.atexit = False
         self._epoch = epoch
         return epoch
@@ -126,9 +135,12 @@ class Batches:
         self._ledger.reclaim()
 
 
-def _release(crew: Crew, number: int, keep: bool) -> None:
+def _release(crew: Crew, ledger: Ledger, number: int, keep: bool) -> None:
     if keep and crew.fatal is None:
         crew.cancelled.append(number)
         crew.flow = None
+        for outcome in ledger.outcomes():
+            if isinstance(outcome, Batch) and outcome.result.packed is not None:
+                outcome.inbox.release(outcome.result.packed.pieces)
     else:
         crew.end()

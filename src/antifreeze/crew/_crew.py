@@ -7,6 +7,7 @@ import os
 import select
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 from antifreeze.child import Cancel, Ready, Results, Start, Task
 from antifreeze.core import AntifreezeError, WorkerDied
-from antifreeze.crew._failures import user_error
+from antifreeze.crew._failures import no_descriptors, user_error
 from antifreeze.crew._keeper import the_keeper
 from antifreeze.crew._member import Member, State, make_member
 from antifreeze.crew._parcel import Parcel, make_parcel
@@ -79,7 +80,11 @@ class Crew:
             cwd=_folder(),
             environ=dict(os.environ),
         )
-        member, message, fds = make_member(slot, start, self._parcel.fds(), self._parcel.modules)
+        try:
+            member, message, fds = make_member(slot, start, self._parcel.fds(), self._parcel.modules)
+        except OSError as error:
+            self.fatal = no_descriptors(error)
+            return
         self.members[slot] = member
         self._poll = None
         the_keeper().bear(self, message, fds)
@@ -89,7 +94,7 @@ class Crew:
         with self.lock:
             member = self._member(token)
             if member is not None:
-                member.pid = pid
+                member.pid, member.asked_s = pid, time.monotonic()
                 if member.state is State.UNBORN:
                     member.state = State.LOADING
 
@@ -138,8 +143,9 @@ class Crew:
             member.outbox.returned(message.returned)
             member.inbox.learn(message.opened, fds, message.dropped)
             for result in message.results:
-                if self.flow is not None:
-                    self.flow.came_back(member.slot, result, member)
+                taken = self.flow is not None and self.flow.came_back(member.slot, result, member)
+                if not taken and result.packed is not None:
+                    member.inbox.release(result.packed.pieces)
 
     def _ready(self, member: Member, message: Ready) -> None:
         failure = message.failure
@@ -174,8 +180,7 @@ class Crew:
         self.members[member.slot] = None
         self._gone[member.token] = member
         self._poll = None
-        if was is not State.READY:
-            self.early_deaths += 1
+        member.died_early = was is not State.READY
         if self.flow is not None:
             self.flow.was_lost(member)
         the_keeper().bury(member.token, 0)
@@ -231,6 +236,10 @@ class Crew:
             if self.flow is not None:
                 self.flow.look()
                 self.flow.assign()
+        except OSError as error:
+            # In this thread nobody would hear of it; whoever asks for the next batch does.
+            self.fatal = no_descriptors(error)
+            self.wake()
         finally:
             self.lock.release()
 

@@ -5,27 +5,25 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from antifreeze.child import Result, Share
-from antifreeze.core import AntifreezeError, Stalled, WorkerDied
+from antifreeze.child import Result, Task
+from antifreeze.core import AntifreezeError, NotPicklable, Stalled
 from antifreeze.crew._crew import Crew
-from antifreeze.crew._failures import fault_error, user_error
+from antifreeze.crew._failures import user_error
 from antifreeze.crew._history import History
-from antifreeze.crew._ledger import Ledger, Poison
+from antifreeze.crew._ledger import Ledger
+from antifreeze.crew._losses import Losses
 from antifreeze.crew._member import Member, State
 from antifreeze.crew._pace import Pace
 from antifreeze.crew._sources import Source
-from antifreeze.crew._watch import Watch, sample_of
+from antifreeze.crew._watch import Charge, Watch
 from antifreeze.supervise import Finding, Skip
 from antifreeze.transport import Inbox, Stage, unpack
 
 logger = logging.getLogger("antifreeze")
 
 _WAIT_S = 0.1
-_EXIT_S = 1.0
-_NO_PROGRESS = 10
 
 
 class Batch(NamedTuple):
@@ -33,15 +31,6 @@ class Batch(NamedTuple):
 
     result: Result
     inbox: Inbox
-
-
-@dataclass(slots=True)
-class _Lost:
-    """A worker that is gone and whose exit has not been explained yet."""
-
-    member: Member
-    poison: Poison | None
-    until_s: float
 
 
 Decide = Callable[[AntifreezeError], Any] | None
@@ -57,13 +46,13 @@ class Epoch:
         self._crew, self._source, self._ledger, self._pace, self._history = crew, source, ledger, pace, history
         self._number, self._decide = number, decide
         self._watch = Watch(crew.terms.limits, history)
-        self._lost: dict[int, _Lost] = {}
+        self._losses = Losses(crew, source, ledger, self._watch, history, number)
         self._retiring: dict[int, Finding] = {}
-        self._restarts = self._in_vain = 0
-        self._began_s = time.monotonic()
         self._waiting_since_s: float | None = None
         self._looked_s = 0.0
         self._exhausted = False
+        for slot in range(crew.terms.num_workers):
+            self._end_share(slot)
 
     # -- the trainer's thread --------------------------------------------------------------------------------------
 
@@ -150,8 +139,10 @@ class Epoch:
             found = self._source.next()
             if found is None:
                 self._exhausted = True
-            else:
-                self._ledger.add(*found)
+                return
+            self._ledger.add(*found)
+            if self._source.is_over(found[1]):
+                self._ledger.fail(found[0].step, _ended(found[0]))
 
     def assign(self) -> None:
         """Give tasks to workers that have room."""
@@ -159,15 +150,29 @@ class Epoch:
             if member is None or member.state is not State.READY or member.slot in self._retiring:
                 continue
             room = self._pace.quota - self._ledger.load(member.slot)
-            tasks = self._ledger.give(member.slot, room) if room > 0 else []
+            tasks = [self._prepared(task, member) for task in self._ledger.give(member.slot, room)] if room > 0 else []
             if tasks:
-                self._crew.give(member, [self._source.prepare(task, member) for task in tasks])
+                self._crew.give(member, [task for task in tasks if task is not None])
 
-    def came_back(self, slot: int, result: Result, member: Member) -> None:
+    def _prepared(self, task: Task, member: Member) -> Task | None:
+        try:
+            return self._source.prepare(task, member)
+        except Exception as error:  # noqa: BLE001  border: it calls the reducers of the user's indices
+            problem = NotPicklable(
+                f"the index {task.what!r:.200} cannot be sent to a worker: {type(error).__name__}: {error}",
+                hint="a sampler must give numbers, texts, or other objects that can be pickled",
+                path="sampler",
+                step=task.step,
+            )
+            problem.__cause__ = error
+            self._ledger.done(member.slot, task.step, problem)
+            return None
+
+    def came_back(self, slot: int, result: Result, member: Member) -> bool:
         """Take in a result."""
         if result.epoch != self._number or not self._ledger.holds(slot, result.step):
-            return  # of an epoch that was left, or made again by another worker in the meantime
-        self._in_vain = 0
+            return False  # of an epoch that was left, or made again by another worker in the meantime
+        self._losses.came_back()
         task = self._ledger.task(result.step)
         for skip in result.skipped:
             name = self._source.name(task, skip.sample, skip.position)
@@ -182,74 +187,20 @@ class Epoch:
             if result.failure.can_skip:
                 outcome.facts |= {"position": result.failure.position, "task": task}
         self._ledger.done(slot, result.step, outcome)
-
-    # -- loss ------------------------------------------------------------------------------------------------------
+        self._end_share(slot)
+        return isinstance(outcome, Batch)
 
     def was_lost(self, member: Member) -> None:
-        """Put a lost worker's tasks back, and find out why it is gone."""
-        record = member.record
-        at = None
-        if record.stage.working and record.stage not in (Stage.BORN, Stage.LOAD, Stage.INIT) and record.step >= 0:
-            at = (record.step, record.position, int(record.stage))
-        poison = self._ledger.lost(member.slot, at)
-        lost = _Lost(member, poison, time.monotonic() + _EXIT_S)
+        """Have what a lost worker had made by others."""
         self._retiring.pop(member.slot, None)
-        if member.finding is not None:
-            self._explain(lost, None)
-        else:
-            self._lost[member.token] = lost
-            self._crew.exits[member.token] = lambda code: self._heard(member.token, code)
+        self._losses.lost(member)
         self.assign()
 
-    def _heard(self, token: int, code: int | None) -> None:
-        lost = self._lost.pop(token, None)
-        if lost is not None:
-            self._explain(lost, code)
-
-    def _explain(self, lost: _Lost, code: int | None) -> None:
-        """A worker's end is known: say it, remember it, and decide about the task that it stood at."""
-        member, poison = lost.member, lost.poison
-        finding = self._watch.exit_of(member, code)
-        self._restarts += 1
-        self._in_vain += 1
-        rest = (
-            "its batches are made again by another worker" if poison is None else "it is the second worker lost there"
-        )
-        self._watch.lost(member, finding, self._began_s, rest)
-        if poison is not None:
-            self._poisoned(poison, member, finding)
-        if self._crew.cannot_start or self._restarts > self._crew.terms.max_restarts or self._in_vain > self._too_often:
-            self._crew.fatal = self._hopeless(member, finding)
-
-    @property
-    def _too_often(self) -> int:
-        return max(_NO_PROGRESS, 3 * self._crew.terms.num_workers)
-
-    def _poisoned(self, poison: Poison, member: Member, finding: Finding) -> None:
-        task = self._ledger.task(poison.step)
-        sample = sample_of(member.record) if poison.position >= 0 else ""
-        place = self._source.name(task, sample or f"batch {poison.step}", poison.position)
-        attempts = max(2, self._ledger.deaths(poison.step))
-        error = fault_error(finding, worker=member.name, step=poison.step, place=place, attempts=attempts)
-        can_skip = poison.position >= 0 and not isinstance(task.what, Share)
-        if can_skip and self._crew.terms.on_error == "skip":
-            self._history.skip(Skip(sample=place, reason=error.message, epoch=self._number, step=poison.step))
-            self._ledger.again(poison.step, task._replace(skip=(*task.skip, poison.position)))
-            return
-        if can_skip:
-            error.facts |= {"position": poison.position, "task": task}
-        self._ledger.fail(poison.step, error)
-
-    def _hopeless(self, member: Member, finding: Finding) -> WorkerDied:
-        start = self._crew.cannot_start
-        why = "before they could start" if start else f"{self._restarts} times in this epoch"
-        lines = "".join(f"\n    {line}" for line in finding.evidence_lines)
-        return WorkerDied(
-            f"workers were lost {why}; the last was {member.name}, which {finding.title}{lines}",
-            hint=f"{finding.hint} max_restarts= sets how many losses are healed",
-            worker=member.slot,
-            cause=finding.cause.value,
-        )
+    def _end_share(self, slot: int) -> None:
+        """Answer what was asked of a share that is over: it has ended."""
+        if self._source.is_over(slot):
+            for step in self._ledger.pinned(slot):
+                self._ledger.fail(step, _ended(self._ledger.task(step)))
 
     # -- supervision -----------------------------------------------------------------------------------------------
 
@@ -261,17 +212,14 @@ class Epoch:
         self._looked_s = now_s
         waiting_s = now_s - self._waiting_since_s if self._waiting_since_s is not None else 0.0
         members = [m for m in self._crew.members if m is not None]
-        attempts = {m.slot: self._attempts(m) for m in members}
-        for member, finding in self._watch.judge(members, attempts, waiting_s):
+        charges = {m.slot: Charge(self._ledger.load(m.slot), self._attempts(m)) for m in members}
+        for member, finding in self._watch.judge(members, charges, waiting_s):
             member.kill(finding)
             self._crew.lose(member)
         for member, finding in self._watch.leaking(members, self._crew.terms.memory_limit):
             self._retiring.setdefault(member.slot, finding)
         self._retire()
-        for token, lost in list(self._lost.items()):
-            if now_s > lost.until_s:
-                self._crew.exits.pop(token, None)
-                self._heard(token, None)
+        self._losses.look(now_s)
 
     def _attempts(self, member: Member) -> int:
         record = member.record
@@ -285,5 +233,9 @@ class Epoch:
             member = self._crew.members[slot]
             if member is not None and not self._ledger.load(slot):
                 del self._retiring[slot]
-                self._watch.lost(member, finding, self._began_s, "it had finished its batches, and is replaced")
+                self._losses.retired(member, finding)
                 self._crew.replace(member)
+
+
+def _ended(task: Task) -> Batch:
+    return Batch(Result(task.epoch, task.step, ended=True), Inbox())

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 import pickle
+import resource
 from typing import Any
 
 from antifreeze.child import Failure
 from antifreeze.core import AntifreezeError, NotPicklable, NotRepeatable, Stalled, UserCodeError, WorkerDied
 from antifreeze.supervise import Finding
+
+
+def no_descriptors(error: OSError) -> WorkerDied:
+    """Return the error for workers that cannot be started or heard because the system refuses something."""
+    limit = f" ({resource.getrlimit(resource.RLIMIT_NOFILE)[0]} file descriptors are allowed)"
+    words = f"{error}{limit if error.errno in (errno.EMFILE, errno.ENFILE) else ''}"
+    failed = WorkerDied(
+        f"a worker could not be started or heard: {words}",
+        hint="raise the limit with `ulimit -n 4096` (EMFILE: too many open files), free memory (ENOMEM), or use fewer "
+        "workers",
+        worker=-1,
+        cause="startup",
+    )
+    failed.__cause__ = error
+    return failed
 
 
 class WorkerTraceback(Exception):

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol
 
 from antifreeze.child import Bear, Born, Bury, Died, Hello
 from antifreeze.core import WorkerDied
+from antifreeze.crew._failures import no_descriptors
 from antifreeze.crew._nursery import Nursery, start_nursery
 from antifreeze.transport import Closed
 
@@ -184,23 +185,32 @@ class Keeper:
                 self._lose_nursery()
 
     def _start(self, message: Bear | Bury) -> bool:
-        modules = message.modules if isinstance(message, Bear) else ()
+        """Start a nursery; False if there can be none."""
         if self._failures >= _TRIES:
-            self._failures = 0
-            while self._requests:
-                for fd in self._requests.popleft().fds:
-                    os.close(fd)
-            error = WorkerDied(
-                f"the process that workers are started from ended {_TRIES} times before it was ready",
-                hint="its own messages stand above, on stderr; try `python -c 'import numpy, torch'`",
-                worker=-1,
-                cause="startup",
+            self._doom(
+                WorkerDied(
+                    f"the process that workers are started from ended {_TRIES} times before it was ready",
+                    hint="its own messages stand above, on stderr; try `python -c 'import numpy, torch'`",
+                    worker=-1,
+                    cause="startup",
+                )
             )
-            for crew in list(self._kept):
-                crew.doomed(error)
             return False
-        self._nursery = start_nursery(modules)
+        try:
+            self._nursery = start_nursery(message.modules if isinstance(message, Bear) else ())
+        except OSError as error:
+            self._doom(no_descriptors(error))
+            return False
         return True
+
+    def _doom(self, error: WorkerDied) -> None:
+        """Tell all crews that no worker can be had."""
+        self._failures = 0
+        while self._requests:
+            for fd in self._requests.popleft().fds:
+                os.close(fd)
+        for crew in list(self._kept):
+            crew.doomed(error)
 
     def _lose_nursery(self) -> None:
         """The nursery has ended, and its workers with it: have those that are still wanted born elsewhere."""

@@ -136,6 +136,10 @@ class Ledger:
         self._wait_again(steps)
         return poison
 
+    def forgive(self, at: tuple[int, int, int]) -> None:
+        """Take back that a place has cost a worker: the worker was lost for another reason."""
+        self._deaths[at] -= 1
+
     def again(self, step: int, task: Task) -> None:
         """Have a task made after all, changed: without the sample that cost its workers, say."""
         self._tasks[step] = task
@@ -152,14 +156,28 @@ class Ledger:
         self._wait_again([task.step])
 
     def fail(self, step: int, outcome: Any) -> None:
-        """Deliver this in place of what no worker could make."""
+        """Deliver this in place of what no worker could make, or needs to make."""
+        for steps in self._with:
+            steps.pop(step, None)
+        if step in self._waiting:
+            self._waiting.remove(step)
         self._back[step] = outcome
 
+    def pinned(self, slot: int) -> list[int]:
+        """Return the tasks that only this worker can make and that have not come back."""
+        return [step for step, owner in self._pinned.items() if owner == slot and step not in self._back]
+
+    def outcomes(self) -> list[Any]:
+        """Return what has come back and was not delivered."""
+        return list(self._back.values())
+
     def reclaim(self) -> None:
-        """Put all tasks back that workers have: they are ended for another reason."""
-        for slot in range(len(self._with)):
-            self._wait_again(sorted(self._with[slot]))
-            self._with[slot].clear()
+        """Put all tasks back that were not delivered: their workers are gone, and what those had sent with them."""
+        for steps in self._with:
+            steps.clear()
+        self._back.clear()
+        self._waiting.clear()
+        self._wait_again(sorted(self._tasks))
 
     def _wait_again(self, steps: list[int]) -> None:
         # Order: the earliest first, or those who wait for it would wait behind later ones.

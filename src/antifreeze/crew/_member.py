@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 from antifreeze.child import DUMP_SIGNAL, Bear, Start, Task, Tasks
 from antifreeze.core import Deadline
@@ -21,7 +22,9 @@ from antifreeze.transport import (
     Outbox,
     Record,
     create,
+    dump,
     map_bytes,
+    pack,
     pair,
     read_board,
 )
@@ -55,7 +58,10 @@ class Member:
     outbox: Outbox = field(default_factory=Outbox)
     finding: Finding | None = None
     """Why we have killed it, if we have."""
-    closed: bool = False
+    died_early: bool = False
+    """Whether it was lost before it was ready."""
+    asked_s: float = 0.0
+    """When it was last given something to do, or was born."""
 
     @property
     def record(self) -> Record:
@@ -67,8 +73,15 @@ class Member:
         """How messages call it."""
         return f"worker {self.slot} (pid {self.pid})" if self.pid else f"worker {self.slot}"
 
+    def packed(self, task: Task, what: Any) -> Task:
+        """Return the task with something in it that only the codec can send."""
+        packed = pack(*dump(what, by_value=True), self.outbox)
+        self.outbox.sent(packed.pieces)
+        return task._replace(what=packed)
+
     def send(self, tasks: list[Task]) -> None:
         """Give it something to do, and say which of its memory is free again."""
+        self.asked_s = time.monotonic()
         news = self.outbox.take_news()
         self.channel.send_nowait(Tasks(tasks, self.inbox.take_done(), news.opened, news.dropped), news.fds)
 

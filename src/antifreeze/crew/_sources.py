@@ -9,6 +9,8 @@ from antifreeze.child import Result, Share, Task
 from antifreeze.core import AntifreezeError, DuplicateData
 from antifreeze.crew._member import Member
 
+_PLAIN = frozenset({int, str, bytes, float, bool})
+
 
 class Source(Protocol):
     """Gives the tasks of an epoch, one after the other."""
@@ -27,6 +29,10 @@ class Source(Protocol):
 
     def came_back(self, task: Task, result: Result, slot: int) -> AntifreezeError | None:
         """Hear of a result; return what is wrong with it, if anything."""
+        ...
+
+    def is_over(self, slot: int | None) -> bool:
+        """Tell whether a worker's share has ended: what is still asked of it has been answered by that."""
         ...
 
     def name(self, task: Task, sample: str, position: int) -> str:
@@ -55,12 +61,18 @@ class IndexSource:
         """Tell whether ``next`` answers at once."""
         return True
 
-    def prepare(self, task: Task, member: Member) -> Task:  # noqa: ARG002
-        """Return the task as it is: any worker can make it."""
-        return task
+    def prepare(self, task: Task, member: Member) -> Task:
+        """Return the task as it can be sent: an index may be anything."""
+        what = task.what
+        plain = type(what) in _PLAIN or (type(what) is list and _PLAIN.issuperset(map(type, what)))
+        return task if plain else member.packed(task, what)
 
     def came_back(self, task: Task, result: Result, slot: int) -> None:
         """Indices do not depend on results."""
+
+    def is_over(self, slot: int | None) -> bool:  # noqa: ARG002
+        """Indices are for any worker."""
+        return False
 
     def name(self, task: Task, sample: str, position: int) -> str:  # noqa: ARG002
         """Return the sample and its dataset."""
@@ -77,7 +89,8 @@ class ShareSource:
         self._epoch, self._seed, self._dataset = epoch, seed, dataset
         self._asked = False
         self._first_prints: dict[int, int] = {}
-        self._ended: set[int] = set()
+        self._over: set[int] = set()
+        """Shares that have no more batches, or that have failed."""
         self._step = 0
         self._num_workers = num_workers
         self._prints = [0] * num_workers
@@ -86,10 +99,9 @@ class ShareSource:
 
     def next(self) -> tuple[Task, int | None] | None:
         """Return the next batch to ask for, and the worker whose share it is of."""
-        if len(self._ended) == self._num_workers:
+        if len(self._over) == self._num_workers:
             return None
         number, slot = divmod(self._step, self._num_workers)
-        # A share that has ended is asked on: its steps must have an answer, and the answer is that it has ended.
         task = Task(epoch=self._epoch, step=self._step, seed=self._seed, what=Share(number, 0))
         self._step += 1
         return task, slot
@@ -109,8 +121,8 @@ class ShareSource:
     def came_back(self, task: Task, result: Result, slot: int) -> DuplicateData | None:
         """Remember how far the share has come."""
         self._asked |= result.asked
-        if result.ended:
-            self._ended.add(slot)
+        if result.ended or result.failure is not None:
+            self._over.add(slot)
         elif result.failure is None and result.packed is not None:
             self._prints[slot] = result.fingerprint
             self._states[slot] = result.state
@@ -121,6 +133,10 @@ class ShareSource:
     def name(self, task: Task, sample: str, position: int) -> str:  # noqa: ARG002
         """Return the sample and its dataset."""
         return _named(sample, self._dataset)
+
+    def is_over(self, slot: int | None) -> bool:
+        """Tell whether a share has ended."""
+        return slot in self._over
 
     def _compare(self, slot: int, fingerprint: int) -> DuplicateData | None:
         """Tell whether two workers begin with the same batch although nobody has asked which share is its own."""

@@ -28,8 +28,8 @@ class Terms:
 class Flow(Protocol):
     """Who gives the tasks: one epoch. Called with the crew's lock held, by the trainer's thread or by the keeper."""
 
-    def came_back(self, slot: int, result: Result, member: Member) -> None:
-        """Hear of a result."""
+    def came_back(self, slot: int, result: Result, member: Member) -> bool:
+        """Hear of a result; tell whether somebody will take it."""
         ...
 
     def was_lost(self, member: Member) -> None:

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from antifreeze.crew._history import History
 from antifreeze.crew._member import Member, State
@@ -37,7 +37,17 @@ _GLANCE_S = 0.5
 _MEMORY_S = 1.0
 _LOADING_S = 300.0
 
+_AWAY_S = 1.0
+
 Found = tuple[Member, Finding]
+
+
+class Charge(NamedTuple):
+    """What a worker has been given."""
+
+    tasks: int
+    attempts: int
+    """How many workers the task that it is at has cost before."""
 
 
 @dataclass(slots=True)
@@ -61,17 +71,22 @@ class Watch:
         self._first_nbytes: dict[int, int] = {}
         self._oom_kills = oom_kills()
         self._memory_s = 0.0
+        self._judged_s = self._back_s = time.monotonic()
         self.slowest_s = 0.0
         self.num_samples = 0
 
-    def judge(self, members: Iterable[Member], attempts: dict[int, int], waiting_s: float) -> list[Found]:
+    def judge(self, members: Iterable[Member], charges: dict[int, Charge], waiting_s: float) -> list[Found]:
         """Return the workers to be replaced, and why; warn of those that keep the trainer waiting."""
         now_s = time.monotonic()
+        if now_s - self._judged_s > _AWAY_S:
+            # It is us who stood still: a call that held the interpreter's lock, a laptop that slept.
+            self._back_s = now_s
+        self._judged_s = now_s
         beats, by_slot = [], {}
         for member in members:
             if member.pid and member.state in (State.LOADING, State.READY):
                 by_slot[member.slot] = member
-                beats.append(self._beat(member, attempts.get(member.slot, 0), waiting_s, now_s))
+                beats.append(self._beat(member, charges[member.slot], waiting_s, now_s))
         stuck = []
         for decision in decide(beats, self._limits, self.slowest_s, self.num_samples):
             member = by_slot[decision.worker]
@@ -82,13 +97,14 @@ class Watch:
                 self._warn(member, finding)
         return stuck
 
-    def _beat(self, member: Member, attempts: int, waiting_s: float, now_s: float) -> Beat:
+    def _beat(self, member: Member, charge: Charge, waiting_s: float, now_s: float) -> Beat:
         record = member.record
         self.slowest_s = max(self.slowest_s, record.slowest_s)
         self.num_samples = max(self.num_samples, record.num_samples)
-        since_s = record.since_s or now_s
+        since_s = max(record.since_s, member.asked_s, self._back_s)
         silent_s = now_s - since_s
-        working = record.stage.working and record.stage is not Stage.BORN
+        # Who says that it is idle while it has tasks does not run: it would have read them.
+        working = record.stage.working or charge.tasks > 0
         if not working or silent_s < min(_GLANCE_S, warn_after_s(self._limits) / 4):
             self._sights.pop(member.token, None)
             return Beat(worker=member.slot, silent_s=silent_s, working=working)
@@ -106,7 +122,7 @@ class Watch:
             stopped=state == "T",
             traced=state == "t",
             moves=now_s - sight.moved_s < 1.5,
-            attempts=attempts,
+            attempts=charge.attempts,
             waiting_s=waiting_s,
             warned=sight.warnings,
         )
@@ -155,8 +171,7 @@ class Watch:
         more, self._oom_kills = kills - self._oom_kills, kills
         known: dict[str, Any] = {"stage": member.record.stage.name.lower(), "stack": member.read_stacks()}
         if code is None:
-            lines = ("how it ended is not known: the process that had started it is gone as well",)
-            return Finding(cause=Cause.UNKNOWN, evidence_lines=lines)
+            return Finding(cause=Cause.ORPHANED, evidence_lines=())
         return find_cause(Evidence(pid=member.pid, exit_code=code, oom_kills=more, **known))
 
     def lost(self, member: Member, finding: Finding, since_s: float, rest: str) -> None:
@@ -225,7 +240,7 @@ def place_of(record: Record) -> str:
         case Stage.INIT:
             return "its start, in worker_init_fn"
         case Stage.IDLE:
-            return "no work"
+            return "the beginning of its next batch"
         case Stage.COLLATE:
             return f"collating {batch}"
         case Stage.PACK | Stage.SEND:

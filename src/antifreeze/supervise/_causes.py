@@ -159,6 +159,14 @@ class Cause(enum.Enum):
             "`__setstate__` and at worker_init_fn, and keep large data out of the dataset's attributes."
         ),
     )
+    ORPHANED = (
+        "orphaned",
+        "was lost together with the process that it was born in",
+        (
+            "Somebody ended the nursery (`af-nursery` in `top`), and the kernel ends workers with it. Look at `dmesg` "
+            "and at the scheduler's log if it was not you."
+        ),
+    )
     UNKNOWN = (
         "unknown",
         "stands still, and nothing shows why",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import errno
 import os
 import pickle
 import select
@@ -140,6 +141,8 @@ class Channel:
         with memoryview(self._received) as received:
             message = pickle.loads(received[_HEADER.size : end])  # noqa: S301  from our own process
         del self._received[:end]
+        if len(self._fds) < num_fds:  # the kernel drops those that this process has no room for
+            raise OSError(errno.EMFILE, "too many open files: a descriptor that was sent could not be received")
         return message, [self._fds.popleft() for _ in range(num_fds)]
 
     def _wait(self, event: int, deadline: Deadline) -> None:

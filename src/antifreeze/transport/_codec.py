@@ -60,8 +60,13 @@ def _load_class(blob: bytes) -> Any:
     return pickle.loads(blob)  # noqa: S301  made by our own process a moment ago
 
 
-def dump(value: object) -> tuple[bytes, list[Any]]:
-    """Return an object's pickle, and its large buffers as arrays of bytes over their own memory."""
+def dump(value: object, *, by_value: bool = False) -> tuple[bytes, list[Any]]:
+    """Return an object's pickle, and its large buffers as arrays of bytes over their own memory.
+
+    ``by_value`` is for what goes to a worker: a class of the script can be found by name here, but not there.
+    """
+    if by_value:
+        return _dump(_ClassPickler, value)
     try:
         return _dump(_Pickler, value)
     except (pickle.PicklingError, AttributeError, TypeError):

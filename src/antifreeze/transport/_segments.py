@@ -210,6 +210,10 @@ class Inbox:
         # Who keeps every batch would have a mapping for each, and the kernel allows some 65,000 of them.
         return [np.array(view) for view in views] if crowded else views
 
+    def release(self, pieces: list[Piece]) -> None:
+        """Give back the segments of a message that will never be opened."""
+        self._done.extend({piece.segment for piece in pieces if piece.segment >= 0})
+
     def take_done(self) -> list[int]:
         """Return the numbers of segments that nobody here uses any more."""
         done = []
