@@ -2,19 +2,22 @@
 # requires-python = ">=3.11"
 # dependencies = ["antifreeze[torch]", "polars"]
 # ///
-"""What `make demo` shows: data, Polars in the parent, training, speed next to the bare decoder, and a proof."""
+"""What `make demo` shows: data, Polars in the parent, training, speed next to the bare decoder, and lost workers."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import platform
+import signal
 import sys
 import tempfile
 import threading
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -26,6 +29,9 @@ import antifreeze as af
 from antifreeze.core import Progress
 
 IDS, WORDS, THREADS, BATCH = 256, 1_000, 2, 256
+STALL_LIMIT_S = 2
+FAULTS = {30: signal.SIGKILL, 60: signal.SIGSTOP}
+"""At these batches, the worker that made them gets this signal."""
 
 
 def say(head: str, text: str = "") -> None:
@@ -137,6 +143,60 @@ def check(rows: np.ndarray, sums: np.ndarray, wanted: np.ndarray) -> bool:
     return good
 
 
+@af.batched
+def augment(batch: dict[str, Any]) -> dict[str, Any]:
+    """Run in a worker process: noise on the ids, at the pace of a transform that has something to do."""
+    time.sleep(0.01)
+    return {"row": batch["row"], "x": batch["ids"] / WORDS + torch.randn(batch["ids"].shape), "pid": os.getpid()}
+
+
+def run(folder: Path, rows: int, faults: dict[int, signal.Signals]) -> tuple[af.StreamingDataLoader, list[Any]]:
+    """Return a loader after an epoch, and for each batch its rows and the checksum of its values."""
+    dataset = af.StreamingDataset(folder, shuffle=True, transform=augment).subset(slice(0, rows))
+    loader = af.StreamingDataLoader(
+        dataset, batch_size=max(1, min(BATCH, rows // 100)), num_workers=2, stall_limit=STALL_LIMIT_S
+    )
+    found = []
+    for step, batch in enumerate(loader):
+        found.append((batch["row"].tolist(), zlib.crc32(batch["x"].numpy().tobytes())))
+        if step in faults:
+            time.sleep(0.003)  # by now it is at another batch
+            say("", f"batch {step} has come; the process that made it, {batch['pid']}, now gets {faults[step].name}")
+            os.kill(batch["pid"], faults[step])
+    return loader, found
+
+
+def disturb(folder: Path, total: int) -> bool:
+    """Kill a worker and stop another one in mid-epoch; say whether that changed anything."""
+    rows = min(total, 40_000)
+    _, wanted = run(folder, rows, {})
+    say("Workers", f"{rows:,} rows, {len(wanted)} batches, a transform in two processes")
+    say("", "in mid-epoch, one of them is killed and one is stopped")
+    loader, found = run(folder, rows, FAULTS)
+    say("Report", "loader.report() prints:")
+    report = loader.report()
+    print(flush=True)
+    numbers = sorted(row for batch, _ in found for row in batch)
+    lost, left = len(report.restarts), processes_left()
+    good = numbers == list(range(rows)) and found == wanted and lost == len(FAULTS) and not left
+    say("Check", f"{rows:,} rows: {len(set(numbers)):,} came, {len(numbers) - len(set(numbers))} came twice")
+    same = sum(map(tuple.__eq__, found, wanted))
+    say("", f"{same} of {len(wanted)} batches, in order, have the bytes of a run without faults")
+    say("", f"{lost} workers were replaced, {len(left)} processes left behind")
+    say("", "OK: two workers were lost, and nothing else" if good else "FAILED")
+    return good
+
+
+def processes_left() -> list[str]:
+    """Return the processes that this one has started, once they had time to end."""
+    end_s = time.monotonic() + 5
+    while True:
+        left = " ".join(file.read_text() for file in Path("/proc/self/task").glob("*/children")).split()
+        if not left or time.monotonic() > end_s:
+            return left
+        time.sleep(0.05)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", type=int, default=8)
@@ -160,7 +220,9 @@ def main() -> int:
         say("", "(a forked worker that uses Polars after this would hang)")
         rows, sums = train(folder)
         compare(folder, len(wanted))
-    return 0 if check(rows, sums, wanted) else 1
+        good = check(rows, sums, wanted)
+        good &= disturb(folder, len(wanted))
+    return 0 if good else 1
 
 
 if __name__ == "__main__":

@@ -12,8 +12,14 @@ import pytest
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 RUNS: dict[str, list[tuple[str, str]]] = {
-    "demo.py": [("--files=3 --rows=500", "1,500 rows: 1,500 came once, 0 are missing, 0 came twice")],
+    "bad_samples.py": [("--samples=120", "117 of 120 samples came")],
+    "demo.py": [
+        ("--files=3 --rows=500", "1,500 rows: 1,500 came once, 0 are missing, 0 came twice"),
+        ("--files=2 --rows=800", "OK: two workers were lost, and nothing else"),
+    ],
+    "drop_in.py": [("--samples=300 --epochs=1", "the same batches, in the same order, as from torch's loader")],
     "hive_folders.py": [("--rows=50", "lang=en year=2024: 50 rows")],
+    "kill_a_worker.py": [("--samples=800", "800 samples: each came once, in the same order")],
     "litdata_issue_823.py": [
         ("--files=3 --rows=100 --all", "300 rows compared"),
         ("spawn --files=2 --rows=100 --low-memory", "got batch 5"),

@@ -66,7 +66,7 @@ class Desk:
     def take_slowest(self) -> tuple[str, float] | None:
         """Return the sample of this task that took longest, if that is known."""
         found = self._board.take_slowest() if self._board is not None else None
-        return None if found is None else (f"sample {found[0]}", found[1])
+        return None if found is None else (str(found[0]), found[1])
 
     def failed(self, error: UserError) -> None:
         """Leave the sample out if that is wished, else raise."""

@@ -30,6 +30,8 @@ def no_descriptors(error: OSError) -> WorkerDied:
 class WorkerTraceback(Exception):
     """The traceback of the worker, as text: frames cannot travel."""
 
+    __module__ = "antifreeze"
+
     def __str__(self) -> str:
         return f"\n{self.args[0].rstrip()}"
 
@@ -60,7 +62,8 @@ def user_error(
     if original is None and (original := _rebuilt(failure)) is not None:
         original.__cause__ = cause
         cause = original
-    problem = f"{failure.what} raised {failure.kind}: {failure.message}{why}\n{where}"
+    said = f": {failure.message}" if failure.message else ""
+    problem = f"{failure.what} raised {failure.kind}{said}{why}\n{where}"
     hint = 'the traceback of the worker stands above; on_error="skip" leaves such samples out and reports them'
     error = mixed_error(original)(
         problem, hint=hint if failure.can_skip else "the traceback of the worker stands above", **facts
@@ -106,12 +109,12 @@ def mixed_error(original: BaseException | None) -> type[UserCodeError]:
 
 def fault_error(finding: Finding, *, worker: str, step: int, place: str, attempts: int) -> AntifreezeError:
     """Return the error for a task that has cost its workers again and again."""
-    evidence = "".join(f"\n    {line}" for line in finding.evidence_lines)
+    evidence = "".join(f"\n    {line}" for line in finding.evidence_lines if line not in finding.title)
     times = "twice" if attempts == 2 else f"{attempts} times"
     facts: dict[str, Any] = {"step": step, "sample": place, "worker": worker, "cause": finding.cause.value}
     if finding.exit_code is not None:
         return WorkerDied(
-            f"{worker} {finding.title} at {place}, as did the worker before it; it was tried {times}{evidence}",
+            f"{worker} {finding.title} at {place}, like the worker before it; it was tried {times}{evidence}",
             hint=finding.hint,
             **facts,
         )

@@ -220,7 +220,7 @@ class Watch:
 
 def lines_of(finding: Finding) -> str:
     """Return the evidence, each on a line of its own."""
-    return "".join(f"\n    {line}" for line in finding.evidence_lines)
+    return "".join(f"\n    {line}" for line in finding.evidence_lines if line not in finding.title)
 
 
 def sample_of(record: Record) -> str:
