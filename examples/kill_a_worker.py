@@ -66,7 +66,7 @@ def main() -> None:
 
     samples = torch.cat([sample for sample, _ in found]).tolist()
     assert sorted(samples) == list(range(options.samples)), "a sample is missing, or came twice"
-    assert all(torch.equal(a, b) for one, other in zip(found, expected, strict=True) for a, b in zip(one, other))
+    assert all(all(map(torch.equal, one, other)) for one, other in zip(found, expected, strict=True))
     print(f"\n{len(samples):,} samples: each came once, in the same order and with the same noise as without workers")
 
 

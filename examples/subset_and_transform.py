@@ -54,7 +54,7 @@ def main() -> None:
 
         first = [batch["x"] for batch in af.StreamingDataLoader(train, batch_size=64, num_workers=2)]
         again = [batch["x"] for batch in af.StreamingDataLoader(train, batch_size=64, num_workers=0)]
-        print("the same noise with 2 threads and with none:", all(map(torch.equal, first, again)))
+        print("the same noise with 2 workers and with none:", all(map(torch.equal, first, again)))
 
         rows = torch.cat([batch["row"] for batch in af.StreamingDataLoader(train, batch_size=64, num_workers=2)])
         assert sorted(rows.tolist()) == list(range(cut))

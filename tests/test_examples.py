@@ -28,7 +28,7 @@ RUNS: dict[str, list[tuple[str, str]]] = {
     "numpy_only.py": [("--rows=2000", "torch was never imported")],
     "quickstart.py": [("--rows=400 --epochs=1", "epoch 0: loss")],
     "ragged_text.py": [("--rows=100", "100 texts")],
-    "subset_and_transform.py": [("--rows=600", "the same noise with 2 threads and with none: True")],
+    "subset_and_transform.py": [("--rows=600", "the same noise with 2 workers and with none: True")],
 }
 """For each script its arguments, and what it must print."""
 

@@ -118,7 +118,7 @@ def test_a_worker_that_is_stuck_costs_the_limit(kind: str, flag: str) -> None:
     assert restarts(loader) == [CAUSES[kind]]
 
 
-@pytest.mark.parametrize("moment", ["load", "init", "collate", "pack"])
+@pytest.mark.parametrize("moment", ["init", "collate", "pack"])
 def test_a_worker_that_holds_the_interpreter_can_be_anywhere(moment: str, flag: str) -> None:
     """Nothing in that process runs any more, no thread of ours either."""
     loader = make("map", fault_at(moment, "holds_the_interpreter", flag), stall_limit=1, **crew_for(moment))

@@ -111,6 +111,7 @@ STALLS: list[tuple[Cause, dict[str, Any]]] = [
     (Cause.STOPPED, {"state": "S", "wchan": "do_freezer_trap"}),
     (Cause.TRACED, {"state": "t", "wchan": "ptrace_stop"}),
     (Cause.EXITED, {"state": "Z"}),
+    (Cause.ORPHANED, {"state": "", "orphaned": True}),
     (Cause.UNKNOWN, {"state": ""}),
     (Cause.UNKNOWN, {"state": "S"}),
     (Cause.UNKNOWN, {"state": "S", "syscall": "12345", "wchan": "something_new"}),

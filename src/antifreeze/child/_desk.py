@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,10 @@ from antifreeze.transport import BoardWriter, Stage
 
 Seed = Callable[[int, int, int], None]
 _NAMES = {stage: stage.name.lower() for stage in Stage}
+
+
+def _nothing(_sample: object, _position: int) -> None:
+    """Without workers, nobody looks."""
 
 
 class Desk:
@@ -41,8 +46,11 @@ class Desk:
 
     def sample(self, stage: Stage, sample: object, position: int) -> None:
         """Write down which sample begins now."""
-        if self._board is not None:
-            self._board.sample(stage, self.step, sample, position)
+        self.sampling(stage)(sample, position)
+
+    def sampling(self, stage: Stage) -> Callable[[object, int], None]:
+        """Return what writes down each sample of a batch: for loops in which every call counts."""
+        return _nothing if self._board is None else functools.partial(self._board.sample, stage, self.step)
 
     @contextmanager
     def timed(self, stage: Stage) -> Iterator[None]:

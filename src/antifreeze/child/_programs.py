@@ -115,11 +115,11 @@ class MapProgram(Samples):
         """Return the samples, and the indices that they have."""
         samples, kept = [], []
         began_s = time.perf_counter()
-        dataset, note = self.dataset, desk.sample
+        dataset, note = self.dataset, desk.sampling(Stage.FETCH)
         for position, index in enumerate(indices):
             if skip and position in skip:
                 continue
-            note(Stage.FETCH, index, position)
+            note(index, position)
             try:
                 samples.append(dataset[index])
             except BaseException as error:  # noqa: BLE001  border: user code may raise anything, sys.exit among it

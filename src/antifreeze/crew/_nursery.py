@@ -25,8 +25,6 @@ _ENVIRON = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "NUMEXPR_NUM_THREADS": "1",
-    # A worker that takes another's place must see sets in the same order.
-    "PYTHONHASHSEED": "0",
 }
 
 
@@ -78,8 +76,15 @@ def start_nursery(modules: tuple[str, ...]) -> Nursery:
         pid = os.posix_spawn(
             sys.executable,
             command,
-            {**os.environ, **_ENVIRON},
+            _environ(),
             file_actions=[(os.POSIX_SPAWN_DUP2, theirs.fileno(), 0)],
             setsid=True,
         )
     return Nursery(pid, Channel(ours))
+
+
+def _environ() -> dict[str, str]:
+    environ = {**os.environ, **_ENVIRON}
+    if environ.get("PYTHONHASHSEED", "random") == "random":
+        environ["PYTHONHASHSEED"] = "0"  # a worker that takes another's place must see sets in the same order
+    return environ

@@ -170,9 +170,7 @@ class Watch:
         kills = oom_kills()
         more, self._oom_kills = kills - self._oom_kills, kills
         known: dict[str, Any] = {"stage": member.record.stage.name.lower(), "stack": member.read_stacks()}
-        if code is None:
-            return Finding(cause=Cause.ORPHANED, evidence_lines=())
-        return find_cause(Evidence(pid=member.pid, exit_code=code, oom_kills=more, **known))
+        return find_cause(Evidence(pid=member.pid, exit_code=code, orphaned=code is None, oom_kills=more, **known))
 
     def lost(self, member: Member, finding: Finding, since_s: float, rest: str) -> None:
         """Tell people that a worker was lost, and remember it."""

@@ -210,6 +210,8 @@ class Evidence:
     pid: int = 0
     exit_code: int | None = None
     """Negative: the signal that ended it. None: it lives."""
+    orphaned: bool = False
+    """Whether the process that it was born in is gone, so that nobody knows how it ended."""
     oom_kills: int = 0
     """How far the kernel's counters of out-of-memory kills went up."""
     state: str = ""

@@ -123,6 +123,8 @@ def _death(evidence: Evidence) -> Cause:
 
 
 def _stall(evidence: Evidence, frames: tuple[Frame, ...]) -> Cause:
+    if evidence.orphaned:
+        return Cause.ORPHANED
     if 0 < evidence.rss_limit_nbytes < evidence.rss_nbytes:
         return Cause.LEAK
     if evidence.state in _BY_STATE or not evidence.state:

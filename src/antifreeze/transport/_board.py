@@ -13,6 +13,8 @@ _RECORD = struct.Struct("<9q")
 _NAME_START = 80
 _NAME_NBYTES = 200
 BOARD_NBYTES = 4096
+_NONE = object()
+_BY_NAME = -2
 
 
 class Stage(enum.IntEnum):
@@ -65,59 +67,66 @@ class Record:
 
 
 class BoardWriter:
-    """The worker's side. A write takes less than a microsecond, so each sample has one."""
+    """The worker's side. A write takes half a microsecond, so each sample has one."""
 
     def __init__(self, memory: Bytes) -> None:
         self._memory = memory.data
         self._fields = memory[: _RECORD.size].data.cast("q")
         self._moves = self._num_samples = self._slowest = 0
         self._since = time.monotonic_ns()
-        self._sampling = False
-        self._sample: object = None
-        self._slowest_of: tuple[object, int] | None = None
+        self._sample: object = _NONE
+        self._slowest_of: tuple[object, int] = (_NONE, 0)
 
     def at(self, stage: Stage, step: int = -1) -> None:
         """Write down what begins now."""
-        self._write(stage, step, -1, -1)
-        self._sampling = False
-
-    def sample(self, stage: Stage, step: int, sample: object, position: int) -> None:
-        """Write down which sample begins now."""
-        if type(sample) is int and sample >= 0:
-            self._write(stage, step, sample, position)
-        else:
-            name = repr(sample).encode(errors="replace")[:_NAME_NBYTES]
-            self._memory[_NAME_START : _NAME_START + len(name) + 1] = name + b"\0"
-            self._write(stage, step, -2, position)
-        self._sampling, self._sample = True, sample
-
-    def _write(self, stage: int, step: int, sample: int, position: int) -> None:
-        now = time.monotonic_ns()
-        if self._sampling:
-            took = now - self._since
-            self._num_samples += 1
-            if took > self._slowest:
-                self._slowest = took
-            if self._slowest_of is None or took > self._slowest_of[1]:
-                self._slowest_of = (self._sample, took)
-        self._since = now
-        self._moves += 1
+        now = self._end_sample()
+        self._sample = _NONE
         fields = self._fields
         # Order: the first and the last number are the same one; a reader that finds them different reads again.
-        fields[0] = self._moves
+        self._moves = fields[0] = self._moves + 1
         fields[1] = now
         fields[2] = stage
         fields[3] = step
-        fields[4] = sample
-        fields[5] = position
+        fields[4] = fields[5] = -1
         fields[6] = self._slowest
         fields[7] = self._num_samples
         fields[8] = self._moves
 
+    def sample(self, stage: Stage, step: int, sample: object, position: int) -> None:
+        """Write down which sample begins now."""
+        now = self._end_sample()
+        fields = self._fields
+        self._moves = fields[0] = self._moves + 1
+        if self._sample is _NONE:  # the first one of its batch; for the others this stands there already
+            fields[2] = stage
+            fields[3] = step
+        fields[1] = now
+        fields[4] = sample if type(sample) is int and sample >= 0 else self._named(sample)
+        fields[5] = position
+        fields[8] = self._moves
+        self._sample = sample
+
+    def _end_sample(self) -> int:
+        """Count the sample that ends now, if one does; return the time."""
+        now = time.monotonic_ns()
+        if self._sample is not _NONE:
+            took = now - self._since
+            self._num_samples += 1
+            if took > self._slowest_of[1]:
+                self._slowest_of = (self._sample, took)
+                self._slowest = max(self._slowest, took)
+        self._since = now
+        return now
+
+    def _named(self, sample: object) -> int:
+        name = repr(sample).encode(errors="replace")[:_NAME_NBYTES]
+        self._memory[_NAME_START : _NAME_START + len(name) + 1] = name + b"\0"
+        return _BY_NAME
+
     def take_slowest(self) -> tuple[object, float] | None:
         """Return the sample that took longest since the last call, and its seconds."""
-        slowest, self._slowest_of = self._slowest_of, None
-        return None if slowest is None else (slowest[0], slowest[1] / 1e9)
+        (sample, took), self._slowest_of = self._slowest_of, (_NONE, 0)
+        return None if sample is _NONE else (sample, took / 1e9)
 
 
 def read_board(memory: Bytes) -> Record:
@@ -127,7 +136,7 @@ def read_board(memory: Bytes) -> Record:
         if moves == again:
             break
     name = ""
-    if sample == -2:
+    if sample == _BY_NAME:
         raw = memory[_NAME_START : _NAME_START + _NAME_NBYTES].tobytes()
         name = raw.split(b"\0")[0].decode(errors="replace")
     return Record(
