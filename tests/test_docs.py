@@ -7,6 +7,7 @@ block is left out only by a comment in the line above it: ``<!-- not run: reason
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import subprocess
 import sys
@@ -18,7 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from antifreeze import core
+import antifreeze as af
+from antifreeze import core, supervise
+from antifreeze.crew import _crew, _ledger, _losses, _pace
 from antifreeze.loader import _memory, _reading, _recipe
 
 HOUSE = Path(__file__).parent.parent
@@ -28,6 +31,7 @@ PAGES = sorted(
 # Its blocks are arguments rather than scripts; an import above each would be noise.
 PRELUDES = {"docs/columns.md": "from antifreeze import StreamingDataLoader, StreamingDataset"}
 TROUBLESHOOTING = HOUSE / "docs/troubleshooting.md"
+WORKERS = HOUSE / "docs/workers.md"
 
 _BLOCK = re.compile(r"^(?P<above>[^\n]*)\n```python\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 _NOT_RUN = re.compile(r"<!-- not run: \S.* -->")
@@ -90,6 +94,15 @@ NUMBERS = {
     r"[Pp]ieces of about (\d+) MB": _recipe.PIECE_NBYTES >> 20,
     r"up to (\d+) \*?streams": _reading._STREAMS,
     r"\((\d+)\s+s?\s?by default\)": int(_reading.STALL_LIMIT_S),
+    r"has waited for (\d+) s": int(supervise.WARN_S),
+    r"as many as it makes in about (\d+) ms": int(1000 * _pace._GROUP_S),
+    r"at most (\d+), and no more than": _pace._MOST,
+    r"and no more than (\d+) MB": _pace._GROUP_NBYTES >> 20,
+    r"or more than (\d+) \(three for each worker": _losses._IN_VAIN,
+    r"losses in an epoch\*\* \(default (\d+)\)": inspect.signature(af.StreamingDataLoader)
+    .parameters["max_restarts"]
+    .default,
+    r"After (\d+) seconds it is replaced": int(supervise.STOPPED_S),
 }
 """Phrases that the pages use for what the source may change."""
 
@@ -103,9 +116,29 @@ def test_a_number_is_that_of_the_source(phrase: str, number: int) -> None:
     assert [place for place in said if place[1] != number] == []
 
 
-def test_the_default_limit_is_an_eighth() -> None:
-    """The pages say so in words."""
-    assert _memory.SHARE == 8
+def test_numbers_that_the_pages_have_in_words() -> None:
+    """An eighth of the memory; two workers for a sample, four for a batch; three deaths at the start; one second."""
+    found = (_memory.SHARE, _ledger.SAMPLE_DEATHS, _ledger.TASK_DEATHS, _crew._EARLY_DEATHS, _crew.GRACE_S)
+
+    assert found == (8, 2, 4, 3, 1.0)
+
+
+def test_the_limits_of_workers_are_those_of_the_policy() -> None:
+    """The table that people look at before they set ``stall_limit``."""
+    policy, most = supervise, int(supervise.ATTEMPT_FACTOR**supervise.MOST_ATTEMPTS)
+    of = "times the slowest sample so far"
+    attempts = f"times {policy.ATTEMPT_FACTOR:g}, up to {most}"
+    rows = [
+        f"| is stopped | {policy.STOPPED_S:g} s | L |",
+        f"| does not move, fewer than {policy.ENOUGH_SAMPLES} samples seen | {policy.FIRST_S:g} s | L |",
+        f"| does not move, {policy.ENOUGH_SAMPLES} samples seen | {policy.LATER_S:g} s | L |",
+        f"| uses CPU or moves bytes | {policy.MOVING_FACTOR} times that | L |",
+        f"| and, unless stopped, never before | {policy.SLOWEST_FACTOR} {of} | {policy.USER_SLOWEST_FACTOR} {of} |",
+        f"| for each worker that its batch has cost | {attempts} | {attempts} |",
+    ]
+    lines = WORKERS.read_text().splitlines()
+
+    assert [row for row in rows if row not in lines] == []
 
 
 def anchors_of(page: Path) -> set[str]:
@@ -161,3 +194,13 @@ def test_every_error_has_a_section() -> None:
     errors = {name for name in names if issubclass(getattr(core, name), core.AntifreezeError)}
 
     assert {f"### `{name}`" for name in errors} <= set(TROUBLESHOOTING.read_text().splitlines())
+
+
+@pytest.mark.parametrize("cause", supervise.Cause, ids=lambda cause: cause.value)
+def test_every_cause_has_a_section(cause: supervise.Cause) -> None:
+    """It is found by its name, which reports have, and by the words that messages have."""
+    sections = re.split(r"^##+ ", TROUBLESHOOTING.read_text(), flags=re.MULTILINE)
+    (section,) = [section for section in sections if section.startswith(f"`{cause.value}`\n")]
+    words = [word for word in re.findall(r"`([^`]+)`", section) if cause.title.startswith(word)]
+
+    assert words

@@ -1,6 +1,11 @@
 """Measures one loader on one dataset once, in this process, and prints one line of JSON.
 
-    cd benchmarks && python -m workers.one rate antifreeze 1mb-array
+    cd benchmarks
+    python -m workers.one rate antifreeze 1mb-array     # batches, wall and CPU of the process tree, steady state
+    python -m workers.one start torch-spawn start-torch # seconds from iter() to the first batch, 4 workers
+    python -m workers.one memory antifreeze 4           # memory of 4 workers that share an array of 1 GB
+    python -m workers.one cure antifreeze kill          # longest wait for a batch after a worker was killed
+    python -m workers.one watch antifreeze 16           # CPU of supervision at 1,000 batches of 16 a second
 
 Nothing is imported at the top but the standard library: torch's `spawn` imports this file in every worker.
 """
@@ -10,18 +15,22 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
+import sys
 import time
-from pathlib import Path
 from typing import Any
 
-LOADERS = ("antifreeze", "torch-fork", "torch-forkserver", "torch-spawn")
+LOADERS = ("antifreeze", "torch-fork", "torch-forkserver", "torch-spawn", "direct")
+RATE_WORKERS = 2
+START_WORKERS = 4
 
 
 def make_loader(name: str, dataset: Any, **options: Any) -> Any:
+    """A loader of that name. `direct` makes batches in the calling thread: what samples and collating cost alone."""
     import torch
 
     torch.set_num_threads(1)
+    if name == "direct":
+        return torch.utils.data.DataLoader(dataset, **{**options, "num_workers": 0})
     if name == "antifreeze":
         import antifreeze
 
@@ -30,33 +39,8 @@ def make_loader(name: str, dataset: Any, **options: Any) -> Any:
     return torch.utils.data.DataLoader(dataset, multiprocessing_context=method, **options)
 
 
-def rate(loader: str, case_name: str, warm_up_s: float, seconds: float) -> dict[str, Any]:
-    """Batches, wall and CPU of the tree in a steady state."""
-    from measure import tree_cpu_s
-
-    from workers.cases import CASES
-
-    case = CASES[case_name]
-    iterator = iter(make_loader(loader, case.make(), num_workers=2, **case.options))
-    began_s = time.perf_counter()
-    batch = next(iterator)
-    first_s = time.perf_counter() - began_s
-    count = _take(iterator, warm_up_s, least=8)
-    cpu_s, own_s, began_s = tree_cpu_s(), time.process_time(), time.perf_counter()
-    count = _take(iterator, seconds, least=8)
-    wall_s = time.perf_counter() - began_s
-    own_s = time.process_time() - own_s
-    return {
-        "first_s": first_s,
-        "batches": count,
-        "wall_s": wall_s,
-        "cpu_s": tree_cpu_s() - cpu_s,
-        "trainer_cpu_s": own_s,
-        "holds": str(tuple(getattr(batch, "shape", ()))),
-    }
-
-
-def _take(iterator: Any, seconds: float, least: int) -> int:
+def take(iterator: Any, seconds: float, least: int = 8) -> int:
+    """Take batches for so long, at least so many, and drop them; return how many."""
     perf_counter, count = time.perf_counter, 0
     stop_s = perf_counter() + seconds
     for _ in iterator:
@@ -66,76 +50,61 @@ def _take(iterator: Any, seconds: float, least: int) -> int:
     return count
 
 
-def start(loader: str, case_name: str) -> dict[str, Any]:
-    """Seconds from `iter()` to the first batch, with four workers. torch is imported before, as in any trainer."""
+def rate(loader: str, name: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Batches, wall and CPU of the tree in a steady state: what it costs to start is not in it."""
+    from measure import tree_cpu_s
+
     from workers.cases import CASES
 
-    case = CASES[case_name]
-    made = make_loader(loader, case.make(), num_workers=4, **case.options)
+    case = CASES[name]
+    iterator = iter(make_loader(loader, case.make(), num_workers=RATE_WORKERS, **case.options))
+    take(iterator, options.warm_up)
+    # Whoever is below this process is alive at both readings, so nothing of what it used is lost or counted twice.
+    tree_s, own_s, began_s = tree_cpu_s(), time.process_time(), time.perf_counter()
+    count = take(iterator, options.seconds)
+    wall_s, own_s = time.perf_counter() - began_s, time.process_time() - own_s
+    return {"batches": count, "wall_s": wall_s, "cpu_s": tree_cpu_s() - tree_s, "trainer_cpu_s": own_s}
+
+
+def start(loader: str, name: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Seconds from `iter()` to the first batch. torch is imported before, as in any trainer."""
+    from workers.cases import CASES
+
+    del options
+    case = CASES[name]
+    made = make_loader(loader, case.make(), num_workers=START_WORKERS, **case.options)
     began_s = time.perf_counter()
     iterator = iter(made)
     next(iterator)
     return {"first_s": time.perf_counter() - began_s}
 
 
-def workers_of() -> dict[str, int]:
-    """Our worker processes, by name."""
-    from measure import descendants
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    if options.probe in ("rate", "start"):
+        probe: Any = {"rate": rate, "start": start}[options.probe]
+    else:
+        from workers import probes
 
-    names = {pid: Path(f"/proc/{pid}/comm").read_text().strip() for pid in descendants()}
-    return {name: pid for pid, name in names.items() if name.startswith("af-worker")}
-
-
-def cure(fault: str, faults: int) -> dict[str, Any]:
-    """The longest wait for a batch after a worker was killed or stopped, again and again."""
-    import logging
-
-    import antifreeze
-    from workers.cases import CASES
-
-    logging.getLogger("antifreeze").setLevel(logging.ERROR)
-    case = CASES["sleep-5ms"]
-    more = {"stall_limit": 2.0} if fault == "stop" else {}
-    iterator = iter(make_loader("antifreeze", case.make(), num_workers=2, max_restarts=10_000, **more, **case.options))
-    del antifreeze
-    _take(iterator, 1.0, least=8)
-    gaps, undisturbed = [], []
-    for number in range(faults):
-        undisturbed.append(_longest(iterator, 1.0))
-        pid = workers_of()[f"af-worker-{number % 2}"]
-        os.kill(pid, signal.SIGKILL if fault == "kill" else signal.SIGSTOP)
-        gaps.append(_longest(iterator, 1.0 if fault == "kill" else 5.0))
-    return {"gaps_s": gaps, "undisturbed_s": undisturbed}
-
-
-def _longest(iterator: Any, seconds: float) -> float:
-    """The longest wait within some seconds."""
-    perf_counter = time.perf_counter
-    longest_s, before_s = 0.0, perf_counter()
-    stop_s = before_s + seconds
-    while before_s < stop_s:
-        next(iterator)
-        now_s = perf_counter()
-        longest_s, before_s = max(longest_s, now_s - before_s), now_s
-    return longest_s
+        probe = getattr(probes, options.probe)
+    result: dict[str, Any] = probe(options.loader, options.what, options)
+    return result
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("probe", choices=["rate", "start", "cure"])
+    parser.add_argument("probe", choices=["rate", "start", "memory", "cure", "watch"])
     parser.add_argument("loader", choices=LOADERS)
-    parser.add_argument("case")
-    parser.add_argument("--warm-up", type=float, default=1.0)
+    parser.add_argument("what", help="a case; for memory, how many workers; for cure, kill or stop; for watch, a batch")
+    parser.add_argument("--warm-up", type=float, default=0.7)
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--faults", type=int, default=15)
     options = parser.parse_args()
-    if options.probe == "rate":
-        result = rate(options.loader, options.case, options.warm_up, options.seconds)
-    elif options.probe == "start":
-        result = start(options.loader, options.case)
-    else:
-        result = cure(options.case, options.faults)
-    print(json.dumps(result), flush=True)
+    # Loaders print; only the result may go to stdout.
+    result_fd = os.dup(1)
+    os.dup2(2, 1)
+    result = run(options)
+    os.write(result_fd, (json.dumps(result) + "\n").encode())
+    sys.stderr.flush()
 
 
 if __name__ == "__main__":

@@ -71,6 +71,7 @@ class Big:
 
     def __init__(self, nbytes: int = 1_000_000_000, row: int = 1000) -> None:
         self._rows = np.ones((nbytes // (4 * row), row), np.float32)
+        self.nbytes = self._rows.nbytes
 
     def __len__(self) -> int:
         return len(self._rows)

@@ -12,7 +12,8 @@ class Tensors(Dataset):
     """Samples that are ready: a few tensors in memory, handed out again and again."""
 
     def __init__(self, shape: tuple[int, ...], num_ready: int = 8) -> None:
-        self._ready = [torch.arange(torch.Size(shape).numel(), dtype=torch.float32).reshape(shape) + number for number in range(num_ready)]
+        numbers = torch.arange(torch.Size(shape).numel(), dtype=torch.float32).reshape(shape)
+        self._ready = [numbers + number for number in range(num_ready)]
 
     def __len__(self) -> int:
         return ENDLESS

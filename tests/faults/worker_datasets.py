@@ -19,6 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from worker_processes import until
+
+from antifreeze.child._worker_info import get_worker_info
 
 NUM_SAMPLES = 40
 BATCH_SIZE = 4
@@ -206,8 +209,6 @@ class Share:
         fault.strike("load")
 
     def __iter__(self) -> Iterator[Any]:
-        from antifreeze.child._worker_info import get_worker_info
-
         info = get_worker_info()
         for number in range(info.id, self.num_samples, info.num_workers):
             if self.delay_s:
@@ -276,6 +277,75 @@ class Transform:
         return {"n": number, "values": sample_of(number)}
 
 
+def slow_start(_: int) -> None:
+    """A worker_init_fn that leaves time for something to happen."""
+    time.sleep(0.4)
+
+
+class Leaky(Numbers):
+    """Keeps more than it gives."""
+
+    def __getitem__(self, index: int) -> Any:
+        _kept.append(np.ones(8 << 20, np.uint8))
+        return super().__getitem__(index)
+
+
+class Deadly(Fault):
+    """Kills at sample 5, always; and raises at sample 0 when the second worker is about to die of that."""
+
+    def __init__(self, flag: str) -> None:
+        super().__init__("", "", -1, flag)
+
+    def strike(self, moment: str, sample: int = -1) -> None:
+        """Do it."""
+        if moment == "sample" and sample == 5:
+            if not once(self.flag + "a"):
+                once(self.flag + "b")
+            os.kill(os.getpid(), signal.SIGKILL)
+        if moment == "sample" and sample == 0:
+            until(Path(self.flag + "b").exists, "two have died")
+            raise ValueError
+
+
+class InTurn:
+    """An iterable of two shares, of which the second is far ahead when the first fails."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def __iter__(self) -> Iterator[int]:
+        worker = get_worker_info().id
+        for number in range(6):
+            if worker == 0 and number == 1:
+                until(Path(self.folder, "3").exists, "the other one is ahead")
+                raise ValueError
+            yield 10 * worker + number
+            if worker == 1:
+                Path(self.folder, str(number)).touch()
+
+
+class Skipping:
+    """An iterator that goes on after an error, of a dataset whose beginning draws random numbers."""
+
+    def __init__(self, flag: str, bad: tuple[int, ...]) -> None:
+        self.fault, self.bad = Fault("killed", "sample", 13, flag), bad
+
+    def __iter__(self) -> Skipping:
+        self.number, self.first = -1, np.random.random()
+        return self
+
+    def __next__(self) -> float:
+        self.number += 1
+        if self.number >= 24:
+            raise StopIteration
+        if self.number in self.bad:
+            raise ValueError
+        if self.number == 13:
+            time.sleep(0.1)  # so that what was made before has been sent
+        self.fault.strike("sample", self.number)
+        return self.first + self.number + np.random.random()
+
+
 def plain(batch: Any) -> tuple[int, bytes]:
     """Return a batch as something that can be compared: its first number, and all of its bytes."""
     values, first = batch
@@ -285,3 +355,33 @@ def plain(batch: Any) -> tuple[int, bytes]:
 def numbers_of(batch: Any) -> list[int]:
     """Return the numbers of a batch's samples."""
     return [int(number) for number in batch[0][:, 0]]
+
+
+class Sums:
+    """A dataset that reads from a loader of its own."""
+
+    def __init__(self) -> None:
+        self.batches: Any = None
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        import antifreeze as af
+
+        # Kept: so that its workers are there when the sample has been delivered.
+        self.batches = iter(af.DataLoader(Times(index), batch_size=1, num_workers=2, collate_fn=list))
+        return sum(batch[0] for batch in [next(self.batches) for _ in range(4)])
+
+
+class Times:
+    """The multiples of a number."""
+
+    def __init__(self, factor: int) -> None:
+        self.factor = factor
+
+    def __len__(self) -> int:
+        return 400
+
+    def __getitem__(self, index: int) -> int:
+        return index * self.factor

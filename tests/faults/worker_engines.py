@@ -10,22 +10,22 @@ from typing import Any
 
 import torch
 from torch.utils.data import IterableDataset
+from worker_datasets import BATCH_SIZE, NO_FAULT, NUM_SAMPLES, Collate, Fault, Init, Numbers, Share, Transform, plain
 
 import antifreeze as af
 from conftest import write
-from worker_datasets import BATCH_SIZE, NO_FAULT, NUM_SAMPLES, Collate, Fault, Init, Numbers, Share, Transform, plain
 
 ENGINES = ("map", "iterable", "streaming")
 
 
-class Shared(IterableDataset):  # type: ignore[type-arg]
-    """An iterable dataset that is an object of a class without torch once it is in a worker."""
+class AsIterable(IterableDataset):  # type: ignore[type-arg]
+    """An iterable dataset that becomes an object of another class, one without torch, on its way to a worker."""
 
-    def __init__(self, fault: Fault, num_samples: int, delay_s: float) -> None:
-        self.made_of = (fault, num_samples, delay_s)
+    def __init__(self, kind: Any, *made_of: Any) -> None:
+        self.kind, self.made_of = kind, made_of
 
     def __reduce__(self) -> Any:
-        return Share, self.made_of
+        return self.kind, self.made_of
 
     def __iter__(self) -> Iterator[Any]:
         raise NotImplementedError
@@ -50,7 +50,7 @@ def make(engine: str, fault: Fault = NO_FAULT, **options: Any) -> Any:
         options["worker_init_fn"] = Init(fault)
     options["generator"] = torch.Generator().manual_seed(7)
     if engine == "iterable":
-        return af.DataLoader(Shared(fault, num_samples, delay_s), **options)
+        return af.DataLoader(AsIterable(Share, fault, num_samples, delay_s), **options)
     return af.DataLoader(Numbers(fault, num_samples, delay_s), **options)
 
 

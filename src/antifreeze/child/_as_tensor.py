@@ -213,6 +213,17 @@ def numbers(column: Sequence[Any]) -> Array:
     return as_array(column)
 
 
+def are_alike(samples: Sequence[Any]) -> bool:
+    """Tell whether all are plain arrays of one shape and layout that torch takes: then each need not be looked at."""
+    first = samples[0]
+    if type(first) is not np.ndarray or as_array(first) is not first:
+        return False
+    shape, strides, dtype = first.shape, first.strides, first.dtype
+    return all(
+        type(s) is np.ndarray and s.dtype == dtype and s.shape == shape and s.strides == strides for s in samples
+    )
+
+
 def stack(arrays: Sequence[Array]) -> Array:
     """Return what ``torch.stack`` gives for tensors of these arrays."""
     shape, dtype = arrays[0].shape, arrays[0].dtype

@@ -136,9 +136,15 @@ class _Nurse:
     def _act(self, message: Any, fds: list[int]) -> None:
         if isinstance(message, Bear):
             load(message.modules)
-            pid = self._bear(message, fds)
-            for fd in fds:
-                os.close(fd)
+            try:
+                pid = self._bear(message, fds)
+            except OSError as error:  # no room for another process
+                print(f"antifreeze: a worker could not be started: {error}", file=sys.stderr)
+                self._channel.send_nowait(Died(message.token, 0, os.EX_OSERR))
+                return
+            finally:
+                for fd in fds:
+                    os.close(fd)
             self._tokens[pid], self._pids[message.token] = message.token, pid
             self._channel.send_nowait(Born(message.token, pid))
         elif isinstance(message, Bury) and message.token in self._pids:
@@ -184,6 +190,7 @@ class _Nurse:
             if token is None:
                 continue
             self._pids.pop(token, None)
+            self._idle_since_s = time.monotonic()
             self._ends_s.pop(token, None)
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)  # what it had started

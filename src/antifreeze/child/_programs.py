@@ -175,9 +175,9 @@ class IterableProgram(Samples):
                 desk.sample(Stage.REPLAY, f"batch {self._number} of share {desk.slot}, again", 0)
                 with contextlib.suppress(Nothing):
                     self.seen(*dump(self._next(task, desk)))
+                desk.clear(desk.step)  # what was skipped then was reported then
         except Ended:
             self.fingerprint = -1
-        desk.clear(desk.step)  # what was skipped then was reported then
         if self.fingerprint != share.fingerprint:
             raise UserError(f"iterating the dataset again (share {desk.slot})", NotTheSame(desk.slot, share.number))
 

@@ -129,18 +129,24 @@ class Batches:
 
     def close(self) -> None:
         """Let the workers go. May be called twice; asking for another batch starts new ones."""
-        if self._release is not None:
-            self._release()
+        if self._release is not None and (parts := self._release.detach()) is not None:
+            crew, _, number, keep = parts[2]
+            _let_go(crew, number, keep)
         self._release = self._epoch = None
         self._ledger.reclaim()
 
 
 def _release(crew: Crew, ledger: Ledger, number: int, keep: bool) -> None:
+    """Let the workers go, and give back what nobody will take."""
+    _let_go(crew, number, keep)
+    for outcome in ledger.outcomes():
+        if isinstance(outcome, Batch) and outcome.result.packed is not None:
+            outcome.inbox.release(outcome.result.packed.pieces)
+
+
+def _let_go(crew: Crew, number: int, keep: bool) -> None:
     if keep and crew.fatal is None:
         crew.cancelled.append(number)
         crew.flow = None
-        for outcome in ledger.outcomes():
-            if isinstance(outcome, Batch) and outcome.result.packed is not None:
-                outcome.inbox.release(outcome.result.packed.pieces)
     else:
         crew.end()

@@ -8,7 +8,7 @@ import select
 import sys
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from antifreeze.transport import Closed
 GRACE_S = 1.0
 """How long a worker may take to finish what it is at when its loader ends."""
 _EARLY_DEATHS = 3
+_STILLBIRTHS = 10
+_BUSY_S = 0.15
 
 
 class Crew:
@@ -45,7 +47,9 @@ class Crew:
         self._by_value: set[str] = set()
         self._parcel: Parcel | None = None
         self._gone: dict[int, Member] = {}
-        self.early_deaths = 0
+        self.early_deaths: Counter[int] = Counter()
+        """How often in a row the workers of a slot were lost before they were ready."""
+        self._stillbirths = 0
         self._closing = False
         self._wake_in, self._wake_out = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._poll: select.poll | None = None
@@ -151,7 +155,7 @@ class Crew:
         failure = message.failure
         if failure is None:
             member.state = State.READY
-            self.early_deaths = 0
+            self.early_deaths[member.slot] = self._stillbirths = 0
         elif failure.module in sys.modules and failure.module not in self._by_value:
             # The module exists in this process only: a notebook's, or one that was found by a path that is gone.
             self._by_value.add(failure.module)
@@ -181,6 +185,12 @@ class Crew:
         self._gone[member.token] = member
         self._poll = None
         member.died_early = was is not State.READY
+        if was is State.UNBORN and self._stillbirths < _STILLBIRTHS:
+            # It never had a process: the nursery went before it came to it. Nothing was lost but a moment.
+            self._stillbirths += 1
+            self._end(member, 0)
+            self.bear(member.slot)
+            return
         if self.flow is not None:
             self.flow.was_lost(member)
         the_keeper().bury(member.token, 0)
@@ -190,7 +200,7 @@ class Crew:
     @property
     def cannot_start(self) -> bool:
         """Whether workers die before they are ready, again and again."""
-        return self.early_deaths >= _EARLY_DEATHS
+        return max(self.early_deaths.values(), default=0) >= _EARLY_DEATHS
 
     def replace(self, member: Member) -> None:
         """End a worker that has nothing to do, and have another one born."""
@@ -226,8 +236,11 @@ class Crew:
 
     def tend(self) -> None:
         """Do what has to be done while nobody asks for a batch. Called by the keeper."""
+        flow = self.flow
+        if flow is not None and not self._closing and flow.looked_s_ago() < _BUSY_S:
+            return  # the trainer's thread does it all by itself
         if not self.lock.acquire(timeout=0.01):
-            return  # the trainer's thread is at it
+            return
         try:
             if self._closing:
                 self._close()

@@ -204,6 +204,10 @@ class Epoch:
 
     # -- supervision -----------------------------------------------------------------------------------------------
 
+    def looked_s_ago(self) -> float:
+        """Tell how long ago somebody looked. Needs no lock."""
+        return time.monotonic() - self._looked_s
+
     def look(self) -> None:
         """Look whether every worker moves; at most ten times a second."""
         now_s = time.monotonic()
@@ -224,7 +228,7 @@ class Epoch:
     def _attempts(self, member: Member) -> int:
         record = member.record
         if record.stage in (Stage.BORN, Stage.LOAD, Stage.INIT):
-            return self._crew.early_deaths
+            return self._crew.early_deaths[member.slot]
         return self._ledger.deaths(record.step)
 
     def _retire(self) -> None:

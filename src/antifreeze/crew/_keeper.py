@@ -26,6 +26,7 @@ from antifreeze.transport import Closed
 logger = logging.getLogger("antifreeze")
 
 TEND_S = 0.1
+_CHECK_S = 0.5
 _TRIES = 3
 
 
@@ -70,6 +71,7 @@ class Keeper:
         """Workers that the nursery was asked for and that have not ended."""
         self._nursery: Nursery | None = None
         self._failures = 0
+        self._checked_s = 0.0
         self._wake_in, self._wake_out = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     # -- any thread ------------------------------------------------------------------------------------------------
@@ -158,6 +160,10 @@ class Keeper:
             elif isinstance(message, Died):
                 self._asked.discard(message.token)
                 self._tell_died(message.token, message.code)
+        now_s = time.monotonic()
+        if now_s - self._checked_s < _CHECK_S:
+            return
+        self._checked_s = now_s
         if nursery.is_stopped():
             logger.warning("antifreeze: the nursery of workers (pid %s) was stopped; it is replaced", nursery.pid)
             self._lose_nursery()

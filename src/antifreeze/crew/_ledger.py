@@ -172,12 +172,11 @@ class Ledger:
         return list(self._back.values())
 
     def reclaim(self) -> None:
-        """Put all tasks back that were not delivered: their workers are gone, and what those had sent with them."""
+        """Put all tasks back that have not come back: their workers are gone. What those had sent can still be read."""
         for steps in self._with:
             steps.clear()
-        self._back.clear()
         self._waiting.clear()
-        self._wait_again(sorted(self._tasks))
+        self._wait_again([step for step in self._tasks if step not in self._back])
 
     def _wait_again(self, steps: list[int]) -> None:
         # Order: the earliest first, or those who wait for it would wait behind later ones.

@@ -87,7 +87,7 @@ class Losses:
                 self._ledger.again(poison.step, self._ledger.task(poison.step))
                 poison = None
         else:
-            self._crew.early_deaths += member.died_early
+            self._crew.early_deaths[member.slot] += member.died_early
         self._restarts += 1
         self._in_vain += 1
         again, given_up = "its batches are made again by another worker", "it is the second worker lost there"

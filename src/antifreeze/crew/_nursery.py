@@ -12,7 +12,7 @@ from typing import Any
 
 from antifreeze.child import Hello
 from antifreeze.core import ConfigError, Deadline
-from antifreeze.supervise import glance
+from antifreeze.supervise import state_of
 from antifreeze.transport import Channel, pair
 
 _STOPPED_S = 1.0
@@ -42,8 +42,7 @@ class Nursery:
 
     def is_stopped(self) -> bool:
         """Tell whether the process was stopped. It runs no code of users, so nothing else can hold it up for long."""
-        facts = glance(self.pid)
-        if facts is None or facts.state not in ("T", "t"):
+        if state_of(self.pid) not in ("T", "t"):
             self._stopped_since_s = None
             return False
         self._stopped_since_s = self._stopped_since_s or time.monotonic()

@@ -40,6 +40,10 @@ class Flow(Protocol):
         """Give tasks to workers that have room."""
         ...
 
+    def looked_s_ago(self) -> float:
+        """Tell how long ago somebody looked."""
+        ...
+
     def look(self) -> None:
         """Look whether every worker moves."""
         ...

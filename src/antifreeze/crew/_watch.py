@@ -26,6 +26,7 @@ from antifreeze.supervise import (
     glance,
     look,
     oom_kills,
+    rss_of,
     warn_after_s,
 )
 from antifreeze.transport import Record, Stage
@@ -36,6 +37,7 @@ _SOON_S = 0.3
 _GLANCE_S = 0.5
 _MEMORY_S = 1.0
 _LOADING_S = 300.0
+_LEAST_LOADING_S, _LOADING_FACTOR = 30.0, 10  # with a limit of the user
 
 _AWAY_S = 1.0
 
@@ -72,6 +74,8 @@ class Watch:
         self._oom_kills = oom_kills()
         self._memory_s = 0.0
         self._judged_s = self._back_s = time.monotonic()
+        limit_s = limits.stall_limit_s
+        self._loading_s = _LOADING_S if limit_s is None else max(_LEAST_LOADING_S, _LOADING_FACTOR * limit_s)
         self.slowest_s = 0.0
         self.num_samples = 0
 
@@ -111,7 +115,7 @@ class Watch:
         sight = self._seen(member, now_s)
         if sight.warned_of != record.moves:
             sight.warned_of, sight.warnings = record.moves, 0
-        if record.stage is Stage.LOAD and silent_s < _LOADING_S:
+        if record.stage is Stage.LOAD and silent_s < self._loading_s:
             # Imports are known to be slow: a cold disk, a large library. They are judged by whether they move.
             silent_s = now_s - max(since_s, sight.moved_s)
         state = sight.glance.state if sight.glance else ""
@@ -204,13 +208,13 @@ class Watch:
         self._memory_s = now_s
         found = []
         for member in members:
-            facts = glance(member.pid) if member.pid and member.state is State.READY else None
-            if facts is None:
+            nbytes = rss_of(member.pid) if member.pid and member.state is State.READY else 0
+            if not nbytes:
                 continue
-            self._history.memory[member.slot] = facts.rss_nbytes
-            first = self._first_nbytes.setdefault(member.token, facts.rss_nbytes)
-            if limit is not None and facts.rss_nbytes > max(limit, 2 * first):
-                grown = f"its memory grew from {first >> 20:,} MB to {facts.rss_nbytes >> 20:,} MB"
+            self._history.memory[member.slot] = nbytes
+            first = self._first_nbytes.setdefault(member.token, nbytes)
+            if limit is not None and nbytes > max(limit, 2 * first):
+                grown = f"its memory grew from {first >> 20:,} MB to {nbytes >> 20:,} MB"
                 lines = (grown, f"the limit is {limit >> 20:,} MB")
                 found.append((member, Finding(cause=Cause.LEAK, evidence_lines=lines)))
         return found

@@ -23,7 +23,7 @@ from antifreeze.supervise._policy import (
     patience_s,
     warn_after_s,
 )
-from antifreeze.supervise._proc import Glance, Look, evidence_of, glance, look, oom_kills
+from antifreeze.supervise._proc import Glance, Look, evidence_of, glance, look, oom_kills, rss_of, state_of
 from antifreeze.supervise._report import MOST_SKIPS, Report, Restart, Skip, advice
 from antifreeze.supervise._stack import Frame, parse_stack, user_frames
 
@@ -65,6 +65,8 @@ __all__ = [
     "oom_kills",
     "parse_stack",
     "patience_s",
+    "rss_of",
+    "state_of",
     "user_frames",
     "warn_after_s",
 ]

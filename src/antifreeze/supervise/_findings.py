@@ -110,6 +110,8 @@ def find_cause(evidence: Evidence) -> Finding:
     if cause in (Cause.BUSY, Cause.RETRYING, Cause.UNKNOWN) and evidence.state and _is_starting(evidence):
         cause = Cause.STARTUP
     lines = [*_lines_of_process(evidence, cause), *(str(frame) for frame in user_frames(frames))]
+    if cause is Cause.ORPHANED:
+        lines = ["how it ended is not known"]
     return Finding(cause=cause, evidence_lines=tuple(lines), exit_code=evidence.exit_code)
 
 

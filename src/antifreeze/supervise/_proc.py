@@ -66,11 +66,19 @@ def glance(pid: int, *, proc: Path = _PROC) -> Glance | None:
     for member in _family(proc, pid):
         cpu_s += _cpu_s(_stat(proc, member))
         moved_bytes += _moved_bytes(proc, member)
+    return Glance(state=fields[0], cpu_s=cpu_s, moved_bytes=moved_bytes, rss_nbytes=rss_of(pid, proc=proc))
+
+
+def state_of(pid: int, *, proc: Path = _PROC) -> str:
+    """Return the state of a process as one letter; nothing when it is gone. A tenth of the work of ``glance``."""
+    return (_stat(proc, pid) or [""])[0]
+
+
+def rss_of(pid: int, *, proc: Path = _PROC) -> int:
+    """Return the bytes of memory that a process shares with no file; 0 when it is gone."""
     pages = _read(proc / str(pid) / "statm").split()
     own = int(pages[1]) - int(pages[2]) if len(pages) > 2 else 0
-    return Glance(
-        state=fields[0], cpu_s=cpu_s, moved_bytes=moved_bytes, rss_nbytes=max(0, own) * os.sysconf("SC_PAGE_SIZE")
-    )
+    return max(0, own) * os.sysconf("SC_PAGE_SIZE")
 
 
 def look(pid: int, *, proc: Path = _PROC) -> Look:

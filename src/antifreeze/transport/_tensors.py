@@ -75,5 +75,5 @@ def rebuild_tensor(
 
 def tensor_of(array: Any) -> Any:
     """Return a tensor over an array's memory."""
-    torch: Any = importlib.import_module("torch")
+    torch: Any = sys.modules.get("torch") or importlib.import_module("torch")
     return torch.from_numpy(array if array.flags.writeable else array.copy())

@@ -1,0 +1,583 @@
+"""However a trainer leaves its loader, or its life: no process, no thread, no descriptor and no memory of it remains."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import antifreeze as af
+from worker_datasets import Fault, Sums, plain
+from worker_engines import ENGINES, make, undisturbed
+from worker_processes import PATIENCE_S, identity, lives, nurseries, send, until, workers
+
+STUCK = Fault("holds_the_interpreter", "sample", 30)
+ASLEEP = Fault("sleeps", "sample", 30)
+
+
+def gone() -> bool:
+    gc.collect()
+    return not nurseries() and not workers()
+
+
+def open_fds() -> dict[str, str]:
+    found = {}
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            found[entry.name] = str(entry.readlink())
+        except OSError:
+            continue
+    return found
+
+
+# -- in a trainer that goes on -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("persistent", [False, True])
+def test_leaving_the_loop_ends_the_workers(engine: str, persistent: bool) -> None:
+    """By break, with one of them stuck in user code. Workers that stay do so until their loader goes."""
+    loader = make(engine, STUCK, persistent_workers=persistent)
+    for batch in loader:
+        assert workers()
+        break
+    if persistent:
+        assert workers()
+    del loader
+    until(gone, "all processes are gone")
+
+    assert plain(batch) == undisturbed(engine)[0][0]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_error_in_the_loop_ends_the_workers_even_if_it_is_kept(engine: str) -> None:
+    """A notebook keeps the last error, with its frames and all their variables, the iterator among them."""
+
+    def train() -> None:
+        for batch in make(engine, ASLEEP):
+            raise RuntimeError(plain(batch)[0])
+
+    with pytest.raises(RuntimeError) as caught:
+        train()
+    caught.traceback[-1].frame.f_locals.clear()
+    until(lambda: caught and gone(), "all processes are gone")
+
+
+@pytest.mark.parametrize("kept", ["iterator", "error"])
+def test_an_error_of_the_loader_that_is_kept_holds_no_worker(kept: str) -> None:
+    """Nor does the iterator that has raised it."""
+    iterator = iter(make("map", Fault("raises", "sample", 17)))
+    with pytest.raises(af.UserCodeError) as caught:
+        list(iterator)
+    error = caught.value
+    if kept == "error":
+        del iterator
+    until(gone, "all processes are gone")
+
+    assert "dataset[17]" in str(error)
+
+
+def test_an_iterator_that_was_not_asked_has_no_worker() -> None:
+    """Frameworks make iterators that they throw away."""
+    iterator = iter(make("map"))
+
+    assert gone()
+    del iterator
+
+
+@pytest.mark.parametrize("order", ["loader first", "iterator first", "in a cycle", "in another thread"])
+def test_what_is_dropped_ends(order: str) -> None:
+    """In whichever order, by whichever thread."""
+    loader = make("map", ASLEEP)
+    iterator = iter(loader)
+    next(iterator)
+    watched = weakref.ref(iterator)
+    if order == "loader first":
+        del loader
+        assert plain(next(iterator)) == undisturbed("map")[0][1]
+        del iterator
+    elif order == "iterator first":
+        del iterator
+    elif order == "in a cycle":
+        cycle: list[Any] = [iterator]
+        cycle.append(cycle)
+        del iterator, cycle
+    else:
+        box = [iterator]
+        del iterator
+        thread = threading.Thread(target=box.clear)
+        thread.start()
+        thread.join(PATIENCE_S)
+    until(gone, "all processes are gone")
+
+    assert watched() is None
+
+
+def test_many_epochs_leave_no_descriptor_and_no_mapping() -> None:
+    """Whole ones, those that are left early, and those in which workers die."""
+
+    def epochs(count: int) -> None:
+        for number in range(count):
+            loader = make("map", persistent_workers=number % 2 == 0, num_workers=1 + number % 3, delay_s=0.001)
+            for step, _ in enumerate(loader):
+                if step == 2 and number % 3 == 0:
+                    break
+                if step == 3 and number % 3 == 1:
+                    send(signal.SIGKILL, workers()[:1])
+
+    def facts() -> tuple[int, int]:
+        until(gone, "all processes are gone")
+        until(lambda: not [t for t in threading.enumerate() if t.name.startswith("antifreeze")], "no thread is left")
+        maps = Path("/proc/self/maps").read_text()
+        return len(open_fds()), maps.count("memfd:antifreeze")
+
+    epochs(3)
+    before = facts()
+    epochs(9)
+
+    assert facts() == before
+
+
+def test_many_iterators_at_once() -> None:
+    """Each has workers of its own; all of them come from one nursery."""
+    iterators = [iter(make("map", num_workers=1)) for _ in range(8)]
+    found: list[list[Any]] = [[] for _ in iterators]
+    for batches in zip(*iterators, strict=True):
+        assert len(nurseries()) <= 1
+        for one, batch in zip(found, batches, strict=True):
+            one.append(plain(batch))
+
+    assert found == [undisturbed("map")[0]] * 8
+
+
+def test_iterators_in_many_threads() -> None:
+    """The one thread that keeps all workers serves them all."""
+    found: dict[int, list[Any]] = {}
+
+    def read(number: int) -> None:
+        found[number] = [plain(batch) for batch in make("map", num_workers=2)]
+
+    threads = [threading.Thread(target=read, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+
+    assert found == dict.fromkeys(range(4), undisturbed("map")[0])
+
+
+# -- a trainer that forks ------------------------------------------------------------------------------------------
+
+
+def forked(function: Callable[[], None]) -> int:
+    """Run a function in a fork of this process; return its exit code."""
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            function()
+            code = 0
+        except BaseException:  # noqa: BLE001
+            import traceback
+
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    end_s = time.monotonic() + PATIENCE_S
+    while (found := os.waitpid(pid, os.WNOHANG)) == (0, 0):
+        if time.monotonic() > end_s:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            return -1
+        time.sleep(0.01)
+    return os.waitstatus_to_exitcode(found[1])
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_fork_of_the_trainer_has_no_part_in_its_iterator(engine: str, persistent: bool) -> None:
+    """It can have its own, from the same loader; neither its life nor its end disturbs the parent's."""
+    expected = undisturbed(engine)[0]
+    loader = make(engine, persistent_workers=persistent, delay_s=0.005)
+    iterator = iter(loader)
+    found = [plain(next(iterator)) for _ in range(2)]
+
+    def child() -> None:
+        with pytest.raises(af.ConfigError, match="fork"):
+            next(iterator)
+        if engine == "streaming":
+            loader.set_epoch(0)
+        other = [plain(batch) for batch in (make(engine) if engine != "streaming" else loader)]
+        assert other == expected
+        for _ in loader:
+            break
+
+    assert forked(child) == 0
+    assert found + [plain(batch) for batch in iterator] == expected
+    del iterator, loader
+    until(gone, "all processes are gone")
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_fork_that_lives_on_does_not_keep_the_workers() -> None:
+    """It has copies of all descriptors, the ends of the workers' channels among them."""
+    read, write = os.pipe()
+    iterator = iter(make("map", ASLEEP))
+    next(iterator)
+    pid = os.fork()
+    if not pid:
+        os.close(write)
+        os.read(read, 1)
+        os._exit(0)
+    os.close(read)
+    processes = [identity(p) for p in workers() + nurseries()]
+    del iterator
+    until(lambda: not any(map(lives, processes)), "all processes are gone")
+    os.close(write)
+    os.waitpid(pid, 0)
+
+
+# -- a trainer that ends -------------------------------------------------------------------------------------------
+
+SCRIPT = """
+import os, sys, time, signal, threading
+sys.path[:0] = {path!r}
+os.environ["ANTIFREEZE_NURSERY_LINGER_S"] = "1.5"
+from worker_engines import make
+from worker_datasets import Fault, plain
+from worker_processes import workers, nurseries, until
+fault = Fault({kind!r}, "sample", 30)
+
+def train():
+    loader = make({engine!r}, fault, persistent_workers={persistent!r}, delay_s=0.005)
+    iterator = iter(loader)
+    for _ in range(3):
+        next(iterator)
+    until(lambda: len(workers()) == 2, "two workers are there")
+    print("pids", *nurseries(), *workers(), flush=True)
+    return loader, iterator
+
+"""
+WAYS = {
+    "the end of the script": "loader, iterator = train()",
+    "sys.exit": "loader, iterator = train()\nsys.exit(7)",
+    "os._exit": "loader, iterator = train()\nos._exit(7)",
+    "an error": "loader, iterator = train()\nraise ValueError('my own')",
+    "an iterator in a module": "import builtins\nbuiltins.kept = train()",
+    "a thread that reads": (
+        "loader, iterator = train()\n"
+        "threading.Thread(target=lambda: [None for _ in iterator], daemon=True).start()\ntime.sleep(0.05)"
+    ),
+    "a thread that reads in front": "threading.Thread(target=train).start()",
+    "exit while waiting": (
+        "loader, iterator = train()\n"
+        "threading.Timer(0.3, lambda: os._exit(7)).start()\n"
+        "for _ in iterator: pass\ntime.sleep(60)"
+    ),
+}
+
+
+def run(
+    body: str, *, engine: str = "map", kind: str = "sleeps", persistent: bool = False, **options: Any
+) -> subprocess.Popen[str]:
+    here = Path(__file__).parent
+    path = [str(here), str(here.parent)]
+    script = SCRIPT.format(path=path, engine=engine, kind=kind, persistent=persistent) + body
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, "-c", script], **pipes, **options)
+
+
+def pids_of(process: subprocess.Popen[str]) -> list[tuple[int, str]]:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line.startswith("pids"), process.communicate(timeout=PATIENCE_S)
+    return [identity(int(pid)) for pid in line.split()[1:]]
+
+
+def check_gone(processes: list[tuple[int, str]]) -> None:
+    assert len(processes) >= 3
+    until(lambda: not any(map(lives, processes)), "all processes are gone")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_trainer_that_ends_takes_its_workers_with_it(way: str) -> None:
+    """One of them sleeps for an hour in user code; the interpreter says nothing, and has its own exit code."""
+    with run(WAYS[way]) as process:
+        processes = pids_of(process)
+        _, errors = process.communicate(timeout=PATIENCE_S)
+    check_gone(processes)
+
+    assert process.returncode == (7 if "exit" in way else 1 if way == "an error" else 0)
+    assert way == "an error" or not re.sub("(?m)^antifreeze: .*(\n  .*)*\n?", "", errors)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("kind", ["holds_the_interpreter", "stopped"])
+def test_a_trainer_does_not_wait_for_a_worker_that_cannot_end(engine: str, kind: str) -> None:
+    """Persistent workers, one of which runs no Python any more."""
+    with run("loader, iterator = train()", engine=engine, kind=kind, persistent=True) as process:
+        processes = pids_of(process)
+        _, errors = process.communicate(timeout=PATIENCE_S)
+    check_gone(processes)
+
+    assert (process.returncode, errors) == (0, "")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_ctrl_c_is_the_trainers_affair(engine: str) -> None:
+    """It goes to all processes of the terminal: one KeyboardInterrupt, no traceback of a worker, and nothing stays."""
+    body = "try:\n    loader, iterator = train()\n    [None for _ in iterator]\nexcept KeyboardInterrupt:\n    print('caught')"
+    with run(body, engine=engine, start_new_session=True) as process:
+        processes = pids_of(process)
+        time.sleep(0.2)  # so that it waits for the worker that sleeps
+        os.killpg(process.pid, signal.SIGINT)
+        output, errors = process.communicate(timeout=PATIENCE_S)
+    check_gone(processes)
+
+    assert (process.returncode, output.split(), errors) == (0, ["caught"], "")
+
+
+def test_who_goes_on_after_ctrl_c_misses_nothing() -> None:
+    """In a notebook, the loop is interrupted and later goes on with the same iterator."""
+    loader = make("map", delay_s=0.01)
+    iterator, found, interrupts = iter(loader), [], 0
+
+    def interrupt() -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    while True:
+        timer = threading.Timer(0.15, interrupt) if interrupts < 2 else None
+        try:
+            if timer is not None:
+                timer.start()
+            found.append(plain(next(iterator)))
+        except KeyboardInterrupt:
+            interrupts += 1
+        except StopIteration:
+            break
+        finally:
+            if timer is not None:
+                timer.cancel()
+                timer.join(PATIENCE_S)
+
+    assert found == undisturbed("map")[0]
+
+
+KILLED = """
+import random
+rng = random.Random({seed})
+def report():
+    seen = set()
+    while True:
+        for pid in nurseries() + workers():
+            if pid not in seen:
+                seen.add(pid)
+                print("pid", pid, flush=True)
+threading.Thread(target=report, daemon=True).start()
+for _ in range(100):
+    for number, batch in enumerate(make({engine!r}, num_workers=3, persistent_workers=rng.random() < 0.5)):
+        if rng.random() < 0.05:
+            break
+"""
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_kill_9_of_the_trainer_at_any_moment_leaves_nothing(seed: int) -> None:
+    """While the nursery starts, while workers load, in the middle of an epoch, between two."""
+    rng = random.Random(seed)  # noqa: S311
+    engine, delay_s = ENGINES[seed % 3], rng.random() * (0.5 if seed % 2 else 1.5)
+    with run(KILLED.format(seed=seed, engine=engine)) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        assert first.startswith("pid"), process.communicate(timeout=PATIENCE_S)
+        time.sleep(delay_s)
+        if seed == 5:
+            send(signal.SIGSTOP, [int(first.split()[1])])
+            time.sleep(0.05)
+        all_pids = nurseries(process.pid) + workers(process.pid)
+        processes = [identity(pid) for pid in all_pids]
+        process.kill()
+        output, _ = process.communicate(timeout=PATIENCE_S)  # ends only when nobody holds its end of the pipe
+    until(lambda: not any(map(lives, processes)), "all processes are gone")
+
+    assert output or first
+
+
+def test_kill_9_of_a_trainer_whose_nursery_and_workers_are_stopped() -> None:
+    """What is stopped does not read a socket; the kernel ends it all the same."""
+    with run("loader, iterator = train()\ntime.sleep(60)") as process:
+        processes = pids_of(process)
+        send(signal.SIGSTOP, [pid for pid, _ in processes])
+        process.kill()
+        process.communicate(timeout=PATIENCE_S)
+    check_gone(processes)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGSEGV])
+def test_any_signal_that_ends_the_trainer_ends_its_workers(number: signal.Signals) -> None:
+    """No handler of ours is needed for it."""
+    with run(
+        "import resource\nresource.setrlimit(resource.RLIMIT_CORE, (0, 0))\nkept = train()\ntime.sleep(60)"
+    ) as process:
+        processes = pids_of(process)
+        process.send_signal(number)
+        process.communicate(timeout=PATIENCE_S)
+    check_gone(processes)
+
+    assert process.returncode == -number
+
+
+FORKING = """
+loader, iterator = train()
+pid = os.fork()
+if not pid:
+    own = iter(make("map", fault, delay_s=0.005))
+    next(own)
+    print("pids", *nurseries(), *workers(), flush=True)
+    sys.exit(0)
+_, status = os.waitpid(pid, 0)
+for _ in range(2):
+    next(iterator)
+os._exit(status)
+"""
+
+
+def test_a_fork_that_exits_in_order_with_its_own_iterator_ends_its_own_workers() -> None:
+    """And not those of its parent."""
+    with run(FORKING) as process:
+        parents, childs = pids_of(process), pids_of(process)
+        _, errors = process.communicate(timeout=PATIENCE_S)
+    check_gone(parents)
+    check_gone(childs)
+
+    assert not set(parents) & set(childs)
+    assert (process.returncode, errors) == (0, "")
+
+
+# -- little to live on ---------------------------------------------------------------------------------------------
+
+FEW = """
+import resource
+import torch, numpy
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+kept = []
+for persistent in (False, True):
+    loader = make({engine!r}, num_workers=4, persistent_workers=persistent, num_samples=400)
+    for _ in range(2):
+        kept.append(list(loader))
+print(len(kept), {{len(epoch) for epoch in kept}}, len({{plain(batch) for epoch in kept for batch in epoch}}) > 100)
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_64_descriptors_are_enough_to_keep_every_batch(engine: str) -> None:
+    """A batch that is kept keeps memory and no descriptor."""
+    with run(FEW.format(engine=engine)) as process:
+        output, errors = process.communicate(timeout=PATIENCE_S)
+
+    assert (output.split("\n")[0], errors) == ("4 {100} True", "")
+
+
+NONE_LEFT = """
+import resource
+import torch, numpy
+import antifreeze as af
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+taken = []
+
+def take(left):
+    while True:
+        try:
+            taken.append(os.open("/dev/null", os.O_RDONLY))
+        except OSError:
+            break
+    for _ in range(left):
+        os.close(taken.pop())
+
+def give():
+    while taken:
+        os.close(taken.pop())
+
+iterator = iter(make("map", num_workers=2, num_samples=200, delay_s=0.002))
+found, errors = [], []
+at_start = {at_start}
+if at_start:
+    take({left})
+while len(errors) < 5:
+    try:
+        found.append(plain(next(iterator)))
+    except StopIteration:
+        break
+    except (af.AntifreezeError, OSError) as error:
+        errors.append(str(error))
+        give()
+    if len(found) == 3 and not at_start and not errors and not taken:
+        take({left})
+        if {kill}:
+            for pid in workers():
+                os.kill(pid, 9)
+            time.sleep(0.5)  # the keeper is the one who notices it
+give()
+from worker_engines import undisturbed
+print(found == undisturbed("map", num_samples=200)[0], all("escriptor" in e or "open files" in e for e in errors))
+"""
+
+
+@pytest.mark.parametrize("left", [0, 3, 6, 9, 11, 13, 14, 15, 17, 20])
+def test_no_descriptor_left_at_the_start_is_said_and_costs_nothing(left: int) -> None:
+    """Whatever step of the start it is that fails; who makes room and asks on gets everything."""
+    with run(NONE_LEFT.format(left=left, at_start=True, kill=False)) as process:
+        output, errors = process.communicate(timeout=PATIENCE_S)
+
+    assert output.split("\n")[0] == "True True", errors
+
+
+@pytest.mark.parametrize("left", [0, 5])
+@pytest.mark.parametrize("kill", [False, True])
+def test_no_descriptor_left_in_the_middle_is_said_and_costs_nothing(left: int, kill: bool) -> None:
+    """Neither a batch nor a worker can be received then."""
+    with run(NONE_LEFT.format(left=left, at_start=False, kill=kill)) as process:
+        output, errors = process.communicate(timeout=PATIENCE_S)
+
+    assert output.split("\n")[0] == "True True", errors
+
+
+def test_nothing_is_written_to_named_shared_memory() -> None:
+    """It may be 64 KB in a container, and full."""
+    folder = Path("/dev/shm")  # noqa: S108
+    before = {entry.name for entry in folder.iterdir()} if folder.exists() else set()
+    seen: set[str] = set()
+    for batch in make("map", num_samples=200):
+        seen |= {entry.name for entry in folder.iterdir()} - before if folder.exists() else set()
+        del batch
+
+    assert not [name for name in seen if name.startswith(("antifreeze", "torch_", "psm_"))]
+
+
+def test_a_loader_in_a_worker_of_a_loader_ends_with_it() -> None:
+    """A dataset may use a loader of its own; killing the outer worker ends the inner ones."""
+    loader = af.DataLoader(Sums(), batch_size=None, num_workers=1)
+    iterator: Iterator[Any] = iter(loader)
+    first = next(iterator)
+    (outer,) = workers()
+    inner = [identity(pid) for pid in nurseries(outer) + workers(outer)]
+    send(signal.SIGKILL, [outer])
+    until(lambda: not any(map(lives, inner)), "the inner ones are gone")
+
+    assert [first, *iterator] == [0, 6, 12, 18]
+    assert inner
