@@ -11,6 +11,7 @@ from bars import Bar, bars
 from cases import ANTIFREEZE, CASES, RAW, version
 from convert import SUBSET
 from results import Cell, Line, Record, table
+from workers import report as workers_report
 
 HOW = """\
 Every loader runs in a fresh process, all of them in turn, and the whole round is repeated (for those that the first
@@ -126,4 +127,6 @@ def markdown(results: dict[str, Any]) -> str:
         out += ["## Not installed", "", *(f"- {name}: not installed: {why}" for name, why in absent.items()), ""]
     held = {line.case.label: line.holds for lines in cells.values() for line in lines.values() if line.holds}
     out += ["## What a batch holds", "", *(f"- {label}: {holds}" for label, holds in held.items()), ""]
+    if "workers" in results:
+        out += [workers_report.section(results["workers"])]
     return "\n".join(out)

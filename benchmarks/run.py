@@ -3,6 +3,7 @@
 python benchmarks/run.py                            # everything: more than an hour
 python benchmarks/run.py --quick                    # small data, once: a look, no verdict
 python benchmarks/run.py --only antifreeze --workload A --batch 256 --repeats 5
+python benchmarks/run.py --only workers             # `antifreeze.DataLoader` beside torch's: three quarters of an hour
 python benchmarks/run.py --report-only              # the report again, from the JSON
 """
 
@@ -22,6 +23,8 @@ import report
 from cases import ANTIFREEZE, CASES, RAW, Case
 from data import NUM_FILES, ROWS_PER_FILE, Data, add_options
 from results import Cell, Measured, Record, cpu_us_per_row, rows_per_s
+from workers import report as workers_report
+from workers import rounds as workers_rounds
 
 HERE = Path(__file__).resolve().parent
 BATCHES = {"A": (8, 256), "B": (1, 64, 1024)}
@@ -29,6 +32,8 @@ QUICK_ROWS_PER_FILE = 5_000
 LONGEST_B_S = 10.0
 FAR_BEHIND = 3.0
 SAME_MINUTE_S = 30.0
+WORKERS = "workers"
+WORKERS_REPEATS = 5
 
 
 class Progress:
@@ -71,6 +76,7 @@ class Bench:
             "records": [],
             "probes": {},
             "unfinished": "the run was stopped",
+            **{name: value for name, value in known(options).items() if name == WORKERS},
         }
 
     def measure(self, case: Case, cell: Cell, batch: int) -> Measured:
@@ -178,6 +184,25 @@ class Bench:
         self.options.json.write_text(json.dumps(self.results, indent=1))
 
 
+def known(options: argparse.Namespace) -> dict[str, Any]:
+    """What an earlier run has left: the Parquet loaders and the workers are measured apart and kept side by side."""
+    return json.loads(options.json.read_text()) if options.json.exists() else {}
+
+
+def measure_workers(options: argparse.Namespace) -> None:
+    """Measure the worker engine; put its part of the results in the place of the earlier one, and leave the rest."""
+
+    def save(results: dict[str, Any]) -> None:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps({**known(options), WORKERS: results}, indent=1))
+        text = options.out.read_text() if options.out.exists() else "# Benchmark results\n"
+        options.out.write_text(workers_report.spliced(text, workers_report.section(results)))
+
+    versions = {name: report.version(name) for name in ("antifreeze", "torch", "numpy", "cloudpickle")}
+    facts = {"machine": report.machine(), "versions": versions}
+    workers_rounds.measure(quick=options.quick, repeats=options.repeats, facts=facts, save=save)
+
+
 def command_text(options: argparse.Namespace) -> str:
     """The command, without the places that mean something only on this machine."""
     words = ["python benchmarks/run.py"]
@@ -196,11 +221,11 @@ def data_text(options: argparse.Namespace) -> str:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_options(parser)
-    parser.add_argument("--only", help=f"cases, separated by commas: {', '.join(CASES)}")
+    parser.add_argument("--only", help=f"{WORKERS}, or cases, separated by commas: {', '.join(CASES)}")
     parser.add_argument("--workload", default="A,B")
     parser.add_argument("--batch", help="batch sizes, separated by commas")
     parser.add_argument("--order", choices=["both", "shuffled", "in-order"], default="both")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, help=f"rounds; default 3, for {WORKERS} {WORKERS_REPEATS}")
     parser.add_argument("--seconds", type=float, default=2.5, help="how long a peer is measured after its first batch")
     parser.add_argument("--timeout", type=float, default=120.0, help="seconds after which a case is given up")
     parser.add_argument("--quick", action="store_true", help="small data, one round")
@@ -210,11 +235,13 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--report-only", action="store_true", help="write --out from an earlier --json")
     options = parser.parse_args()
     options.json = options.json or options.out.with_suffix(".json")
+    options.with_workers = options.only in (None, WORKERS)
+    options.repeats = options.repeats or (WORKERS_REPEATS if options.only == WORKERS else 3)
     if options.quick:
         options.repeats = 1
         if options.rows_per_file == ROWS_PER_FILE:
             options.rows_per_file = QUICK_ROWS_PER_FILE
-    if unknown := set((options.only or "").split(",")) - set(CASES) - {""}:
+    if unknown := set((options.only or "").split(",")) - set(CASES) - {"", WORKERS}:
         parser.error(f"unknown cases: {', '.join(sorted(unknown))}")
     return options
 
@@ -236,6 +263,15 @@ def main() -> None:
     if options.report_only:
         options.out.write_text(report.markdown(json.loads(options.json.read_text())))
         return
+    if options.only != WORKERS:
+        measure_loaders(options)
+    if options.with_workers:
+        measure_workers(options)
+    print(f"{options.out}\n{options.json}")
+
+
+def measure_loaders(options: argparse.Namespace) -> None:
+    """The Parquet loaders."""
     bench, cells = Bench(options), cells_of(options)
     # Raw is everybody's neighbour; it is a case of its own only when asked for.
     names = options.only.split(",") if options.only else [name for name in CASES if name != RAW]
@@ -256,7 +292,6 @@ def main() -> None:
         progress.end()
         bench.save()
         options.out.write_text(report.markdown(bench.results))
-    print(f"{options.out}\n{options.json}")
 
 
 if __name__ == "__main__":

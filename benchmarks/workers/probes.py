@@ -27,6 +27,9 @@ def memory(loader: str, what: str, options: argparse.Namespace) -> dict[str, Any
     del options
     from measure import descendants, pss_nbytes
 
+    import torch
+
+    torch.zeros(1)
     case = CASES["big"]
     dataset = case.make()
     before_mb = pss_nbytes("self") / 1e6
@@ -39,10 +42,23 @@ def memory(loader: str, what: str, options: argparse.Namespace) -> dict[str, Any
     return {
         "below_mb": sum(size for _, size in sizes),
         "each": sizes,
+        "array_below_mb": sum(mapped_nbytes(pid, "antifreeze-dataset") for pid in names) / 1e6,
         "trainer_before_mb": before_mb,
         "trainer_mb": pss_nbytes("self") / 1e6,
         "array_mb": dataset.nbytes / 1e6,
     }
+
+
+def mapped_nbytes(pid: int, name: str) -> int:
+    """PSS of the mappings of one process whose name holds this."""
+    total, counts = 0, False
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+            if "-" in line.partition(" ")[0]:
+                counts = name in line
+            elif counts and line.startswith("Pss:"):
+                total += int(line.split()[1]) * 1024
+    return total
 
 
 # -- faults ------------------------------------------------------------------------------------------------------------

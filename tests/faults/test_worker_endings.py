@@ -49,7 +49,7 @@ def open_fds() -> dict[str, str]:
 @pytest.mark.parametrize("persistent", [False, True])
 def test_leaving_the_loop_ends_the_workers(engine: str, persistent: bool) -> None:
     """By break, with one of them stuck in user code. Workers that stay do so until their loader goes."""
-    loader = make(engine, STUCK, persistent_workers=persistent)
+    loader = make(engine, STUCK, persistent_workers=persistent, delay_s=0.005)
     for batch in loader:
         assert workers()
         break
@@ -66,7 +66,7 @@ def test_an_error_in_the_loop_ends_the_workers_even_if_it_is_kept(engine: str) -
     """A notebook keeps the last error, with its frames and all their variables, the iterator among them."""
 
     def train() -> None:
-        for batch in make(engine, ASLEEP):
+        for batch in make(engine, ASLEEP, delay_s=0.005):
             raise RuntimeError(plain(batch)[0])
 
     with pytest.raises(RuntimeError) as caught:
@@ -100,7 +100,7 @@ def test_an_iterator_that_was_not_asked_has_no_worker() -> None:
 @pytest.mark.parametrize("order", ["loader first", "iterator first", "in a cycle", "in another thread"])
 def test_what_is_dropped_ends(order: str) -> None:
     """In whichever order, by whichever thread."""
-    loader = make("map", ASLEEP)
+    loader = make("map", ASLEEP, delay_s=0.005)
     iterator = iter(loader)
     next(iterator)
     watched = weakref.ref(iterator)
@@ -235,7 +235,7 @@ def test_a_fork_of_the_trainer_has_no_part_in_its_iterator(engine: str, persiste
 def test_a_fork_that_lives_on_does_not_keep_the_workers() -> None:
     """It has copies of all descriptors, the ends of the workers' channels among them."""
     read, write = os.pipe()
-    iterator = iter(make("map", ASLEEP))
+    iterator = iter(make("map", ASLEEP, delay_s=0.005))
     next(iterator)
     pid = os.fork()
     if not pid:

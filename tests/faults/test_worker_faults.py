@@ -26,6 +26,7 @@ from worker_datasets import (
     Fault,
     InTurn,
     Leaky,
+    Patient,
     Skipping,
     numbers_of,
     plain,
@@ -142,6 +143,16 @@ def test_a_worker_that_says_it_is_idle_and_does_not_run_is_found_out(engine: str
     loader = make(engine, fault_at("middle", "idle_main_thread_behind_a_busy_one", flag), stall_limit=1, delay_s=0.02)
 
     assert [plain(batch) for batch in loader] == undisturbed(engine)[0]
+
+
+def test_a_finished_batch_does_not_wait_for_the_one_after_it(flag: str) -> None:
+    """Small batches are sent together, but not at the price of one that is there."""
+    found = []
+    for batch in af.DataLoader(Patient(flag), batch_size=None, num_workers=1, prefetch_factor=4):
+        found.append(batch)
+        Path(flag).touch()
+
+    assert found == [0, 1, 2, 3]
 
 
 def test_a_worker_that_leaks_is_replaced_after_its_batches() -> None:
@@ -492,7 +503,7 @@ def test_a_share_that_was_ahead_when_another_failed_goes_on(tmp_path: Path) -> N
             errors.append(str(error).split("\n")[0])
 
     assert found == [0, 10, 11, 12, 13, 14, 15]
-    assert errors == ["next(dataset) raised ValueError: "]
+    assert errors == ["next(dataset) raised ValueError"]
 
 
 @pytest.mark.parametrize("drop_last", [False, True])

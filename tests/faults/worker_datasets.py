@@ -290,6 +290,21 @@ class Leaky(Numbers):
         return super().__getitem__(index)
 
 
+class Patient:
+    """Its second sample waits until the first has been delivered."""
+
+    def __init__(self, flag: str) -> None:
+        self.flag = flag
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        if index == 1:
+            until(Path(self.flag).exists, "the sample before this one has arrived")
+        return index
+
+
 class Deadly(Fault):
     """Kills at sample 5, always; and raises at sample 0 when the second worker is about to die of that."""
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-PATIENCE_S = 60.0
+PATIENCE_S = 30.0
 """For what must come: no test depends on the machine being fast."""
 
 

@@ -94,6 +94,9 @@ class RowsSource:
         """Rows are for any worker."""
         return False
 
+    def give_up(self, slot: int) -> None:
+        """One row leads to no other."""
+
     def name(self, task: Task, sample: str, position: int) -> str:  # noqa: ARG002
         """Return in words which row, or which rows, something is about."""
         return place_of(self._name, task.what.value.first, task.step, position)

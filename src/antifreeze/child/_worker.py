@@ -9,9 +9,10 @@ import os
 import pickle
 import signal
 import sys
+import threading
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from antifreeze.child import _lending, _worker_info
@@ -26,6 +27,7 @@ from antifreeze.transport import (
     Channel,
     Closed,
     Inbox,
+    News,
     Outbox,
     Stage,
     dump,
@@ -58,10 +60,20 @@ def run(channel: Channel, board: BoardWriter, stacks: int) -> None:
 class _Outgoing:
     """Results that wait to be sent together: for tiny batches the message costs more than the batch."""
 
-    results: list[Result]
+    results: list[Result] = field(default_factory=list)
+    news: News = field(default_factory=News)
     nbytes: int = 0
     shared_nbytes: int = 0
     since_s: float = 0.0
+
+    def add(self, result: Result, news: News) -> None:
+        self.results.append(result)
+        self.news.opened += news.opened
+        self.news.fds += news.fds
+        self.news.dropped += news.dropped
+        if result.packed is not None:
+            self.nbytes += len(result.packed.head or b"")
+            self.shared_nbytes += sum(piece.nbytes for piece in result.packed.pieces)
 
     def is_due(self) -> bool:
         full = self.nbytes >= _GROUP_NBYTES or self.shared_nbytes >= _GROUP_SHARED_NBYTES
@@ -74,10 +86,15 @@ class _Worker:
         self._channel, self._board = channel, board
         self._inbox, self._outbox = Inbox(), Outbox()
         self._tasks: deque[Task] = deque()
-        self._outgoing = _Outgoing([])
+        self._outgoing = _Outgoing()
+        self._sending = threading.Lock()
+        self._kept = threading.Event()
+        """Set while results wait to be sent."""
 
     def work(self) -> None:
         """Load the program, then make tasks until the trainer is gone."""
+        # A batch that is done must not wait for the one after it, which may take minutes.
+        threading.Thread(target=self._flush_the_late, name="antifreeze-flush", daemon=True).start()
         (start, fds), *later = self._wait()
         began_s = time.perf_counter()
         try:
@@ -146,14 +163,16 @@ class _Worker:
         for task in [task for task in self._tasks if task.epoch == epoch]:
             self._tasks.remove(task)
             self._inbox.release(pieces_of(task))
-        for result in [result for result in self._outgoing.results if result.epoch == epoch]:
-            self._outgoing.results.remove(result)
-            self._outbox.returned([piece.segment for piece in result.packed.pieces] if result.packed else [])
+        with self._sending:
+            for result in [result for result in self._outgoing.results if result.epoch == epoch]:
+                self._outgoing.results.remove(result)
+                self._outbox.returned([piece.segment for piece in result.packed.pieces] if result.packed else [])
 
     def _make(self, task: Task, program: Any, desk: Desk) -> None:
         desk.clear(task.step)
-        if not self._outgoing.results:
-            self._outgoing.since_s = time.monotonic()
+        with self._sending:
+            if not self._outgoing.results:
+                self._outgoing.since_s = time.monotonic()
         facts: dict[str, Any] = {}
         _worker_info.reset_asked()
         try:
@@ -174,8 +193,11 @@ class _Worker:
             asked=_worker_info.asked(),
             **facts,
         )
-        self._outgoing.results.append(result)
-        if self._outgoing.is_due():
+        with self._sending:
+            self._outgoing.add(result, self._outbox.take_news())
+            due = self._outgoing.is_due()
+        self._kept.set()
+        if due:
             self._flush()
 
     def _packed(self, task: Task, program: Any, desk: Desk) -> dict[str, Any]:
@@ -202,29 +224,51 @@ class _Worker:
         packed = unshare(packed, self._outbox)
         desk.add(Stage.PACK, time.perf_counter() - began_s)
         self._outbox.sent(packed.pieces)
-        self._outgoing.nbytes += len(packed.head or b"")
-        self._outgoing.shared_nbytes += sum(piece.nbytes for piece in packed.pieces)
         return facts | {"packed": packed}
 
     # -- results ---------------------------------------------------------------------------------------------------
 
     def _flush(self) -> None:
-        if self._outgoing.results:
-            results, self._outgoing = self._outgoing.results, _Outgoing([])
-            news = self._outbox.take_news()
+        self._send_kept()
+        self._push()
+
+    def _send_kept(self) -> None:
+        """Hand over what waits, as far as the socket takes it. Two threads come here."""
+        with self._sending:
+            outgoing, self._outgoing = self._outgoing, _Outgoing()
+            self._kept.clear()
+            if not outgoing.results and not outgoing.news.opened:
+                return
+            news = outgoing.news
             while len(news.fds) > _MOST_FDS:  # more than one message can carry
                 some, news.opened = news.opened[:_MOST_FDS], news.opened[_MOST_FDS:]
                 fds, news.fds = news.fds[:_MOST_FDS], news.fds[_MOST_FDS:]
-                self._send(Results([], [], some, []), fds)
-            self._send(Results(results, self._inbox.take_done(), news.opened, news.dropped), news.fds)
+                self._channel.send_nowait(Results([], [], some, []), fds)
+            message = Results(outgoing.results, self._inbox.take_done(), news.opened, news.dropped)
+            self._channel.send_nowait(message, news.fds)
 
-    def _send(self, message: object, fds: list[int] | None = None) -> None:
-        self._channel.send_nowait(message, fds)
-        if self._channel.flush_nowait():
-            return
+    def _flush_the_late(self) -> None:
+        """Send what has waited for long enough while the main thread is at something else."""
+        with contextlib.suppress(Closed, OSError):
+            while True:
+                if self._kept.wait(_LOOK_S):
+                    time.sleep(_GROUP_S)
+                    if self._outgoing.is_due():
+                        self._send_kept()
+
+    def _send(self, message: object) -> None:
+        with self._sending:
+            self._channel.send_nowait(message)
+        self._push()
+
+    def _push(self) -> None:
+        """Wait until the socket has taken everything."""
+        with self._sending:
+            if self._channel.flush_nowait():
+                return
         self._board.at(Stage.SEND)
         while True:
-            with contextlib.suppress(TimeoutError):
+            with self._sending, contextlib.suppress(TimeoutError):
                 self._channel.flush(Deadline.after(_LOOK_S))
                 return
 

@@ -92,7 +92,8 @@ class Epoch:
             self.assign()
         if crew.fatal is not None:
             raise crew.fatal
-        if self._exhausted and not ledger.open and not self._someone_starts():
+        # A loss that happened in the last moment is explained, or it would be missing in the report.
+        if self._exhausted and not ledger.open and not self._someone_starts() and not self._losses.unexplained:
             raise StopIteration
         return None
 
@@ -148,6 +149,9 @@ class Epoch:
         """Give tasks to workers that have room."""
         for member in self._crew.members:
             if member is None or member.state is not State.READY or member.slot in self._retiring:
+                continue
+            self._end_share(member.slot)
+            if self._losses.holds(member.slot):
                 continue
             room = self._pace.quota - self._ledger.load(member.slot)
             tasks = [self._prepared(task, member) for task in self._ledger.give(member.slot, room)] if room > 0 else []

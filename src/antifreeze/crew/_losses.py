@@ -59,6 +59,15 @@ class Losses:
             self._lost[member.token] = lost
             self._crew.exits[member.token] = lambda code: self._heard(member.token, code)
 
+    @property
+    def unexplained(self) -> int:
+        """How many workers are gone of which it is not known why. It is for a second at most."""
+        return len(self._lost)
+
+    def holds(self, slot: int) -> bool:
+        """Tell whether a worker should get nothing yet: what its predecessor stood at may be poison."""
+        return any(lost.poison is not None and lost.member.slot == slot for lost in self._lost.values())
+
     def look(self, now_s: float) -> None:
         """Wait no longer to hear how a worker has ended than is good for those who wait for its task."""
         for token, lost in list(self._lost.items()):
@@ -112,6 +121,7 @@ class Losses:
         if can_skip:
             error.facts |= {"position": poison.position, "task": task}
         self._ledger.fail(poison.step, error)
+        self._source.give_up(member.slot)
 
     def _hopeless(self, member: Member, finding: Finding) -> WorkerDied:
         start = self._crew.cannot_start

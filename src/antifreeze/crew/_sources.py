@@ -35,6 +35,10 @@ class Source(Protocol):
         """Tell whether a worker's share has ended: what is still asked of it has been answered by that."""
         ...
 
+    def give_up(self, slot: int) -> None:
+        """Note that a task of a worker is poison: if its share leads through that, the share is over."""
+        ...
+
     def name(self, task: Task, sample: str, position: int) -> str:
         """Return in words what an error is about: a sample as the worker calls it, at this place in its batch."""
         ...
@@ -73,6 +77,9 @@ class IndexSource:
     def is_over(self, slot: int | None) -> bool:  # noqa: ARG002
         """Indices are for any worker."""
         return False
+
+    def give_up(self, slot: int) -> None:
+        """One index leads to no other."""
 
     def name(self, task: Task, sample: str, position: int) -> str:  # noqa: ARG002
         """Return the sample and its dataset."""
@@ -137,6 +144,10 @@ class ShareSource:
     def is_over(self, slot: int | None) -> bool:
         """Tell whether a share has ended."""
         return slot in self._over
+
+    def give_up(self, slot: int) -> None:
+        """End a share: what comes later in it can only be reached through what kills its worker."""
+        self._over.add(slot)
 
     def _compare(self, slot: int, fingerprint: int) -> DuplicateData | None:
         """Tell whether two workers begin with the same batch although nobody has asked which share is its own."""
