@@ -8,7 +8,6 @@ from statistics import median
 from typing import Any
 
 from bars import Bar
-
 from workers.cases import RATES, STARTS, Case
 from workers.rounds import MEMORY_WORKERS, OURS, TORCH
 
@@ -98,7 +97,8 @@ def start_bars(found: Found) -> Iterator[Bar]:
         text = f"{median(ratios):.2f} x ({min(ratios):.2f} to {max(ratios):.2f}): {sides}"
         yield Bar(what=what, bar=bar, measured=text, passed=median(ratios) < most)
         over = [a - b for a, b in zip(times[OURS], times["torch-fork"], strict=False)]
-        text = f"{median(over):+.2f} s ({min(over):+.2f} to {max(over):+.2f}): fork takes {median(times['torch-fork']):.2f} s"
+        fork_s = median(times["torch-fork"])
+        text = f"fork {median(over):+.2f} s ({min(over):+.2f} to {max(over):+.2f}); fork takes {fork_s:.2f} s"
         yield Bar(what=what, bar="no slower than torch `fork` + 1 s", measured=text, passed=median(over) <= 1.0)
 
 

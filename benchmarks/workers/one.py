@@ -53,7 +53,6 @@ def take(iterator: Any, seconds: float, least: int = 8) -> int:
 def rate(loader: str, name: str, options: argparse.Namespace) -> dict[str, Any]:
     """Batches, wall and CPU of the tree in a steady state: what it costs to start is not in it."""
     from measure import tree_cpu_s
-
     from workers.cases import CASES
 
     case = CASES[name]

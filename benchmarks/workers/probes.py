@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import logging
 import os
 import signal
@@ -25,9 +26,9 @@ _STEPS, _TRIES = 10, 3_000
 def memory(loader: str, what: str, options: argparse.Namespace) -> dict[str, Any]:
     """PSS of the workers, and of what stands between them and the trainer, after a whole pass over the array."""
     del options
-    from measure import descendants, pss_nbytes
-
     import torch
+
+    from measure import descendants, pss_nbytes
 
     torch.zeros(1)
     case = CASES["big"]
@@ -71,9 +72,7 @@ def our_workers() -> dict[str, int]:
     found = {}
     for pid in descendants():
         with contextlib.suppress(OSError):
-            name, state = (
-                Path(f"/proc/{pid}/{file}").read_text() for file in ("comm", "stat")
-            )
+            name, state = (Path(f"/proc/{pid}/{file}").read_text() for file in ("comm", "stat"))
             if name.startswith("af-worker") and state.rpartition(")")[2].split()[0] not in "TZX":
                 found[name.strip()] = pid
     return found
@@ -92,8 +91,9 @@ def cure(loader: str, what: str, options: argparse.Namespace) -> dict[str, Any]:
         undisturbed.append(longest_wait_s(iterator, 1.0))
         os.kill(our_workers()[f"af-worker-{number % 2}"], signal.SIGKILL if what == "kill" else signal.SIGSTOP)
         gaps.append(longest_wait_s(iterator, 1.0 if what == "kill" else 3.5))
-    # Who was not noticed has not been replaced.
-    return {"gaps_s": gaps, "undisturbed_s": undisturbed, "replaced": len(made.report(open(os.devnull, "w")).restarts)}
+    # Who was not noticed was not replaced.
+    replaced = len(made.report(io.StringIO()).restarts)
+    return {"gaps_s": gaps, "undisturbed_s": undisturbed, "replaced": replaced}
 
 
 def longest_wait_s(iterator: Any, seconds: float) -> float:
@@ -114,8 +114,8 @@ def longest_wait_s(iterator: Any, seconds: float) -> float:
 def watch(loader: str, what: str, options: argparse.Namespace) -> dict[str, Any]:
     """CPU seconds a second of everything that is there only to notice faults, at 1,000 batches a second.
 
-    keeper: its thread, less the batches that it takes in and the tasks that it gives out while the trainer sleeps, which
-    somebody has to do. look: `Epoch.look` in the trainer's thread, with the clock around it. nursery: its process.
+    keeper: its thread, less the batches that it takes in and the tasks that it gives out while the trainer sleeps:
+    somebody has to do that. look: `Epoch.look` in the trainer's thread, with the clock around it. nursery: its process.
     notes: what workers write down about themselves, as the difference between batches with and without a board.
     """
     from antifreeze.crew import _crew, _epoch

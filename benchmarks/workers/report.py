@@ -11,22 +11,21 @@ from workers.rounds import OURS, START_LOADERS, TORCH
 
 TITLE = "## Workers"
 HOW = """\
-`antifreeze.DataLoader` beside `torch.utils.data.DataLoader` (2.13, `fork`), on the same datasets. Every measurement has
-a fresh process; ours and torch's run one after the other, who is first changes from round to round, and what counts is
+`antifreeze.DataLoader` beside `torch.utils.data.DataLoader` (`fork`), on the same datasets. Every measurement has a
+fresh process; ours and torch's run one after the other, who is first changes from round to round, and what counts is
 the median of the ratios of the rounds, with their range behind. The consumer takes every batch and drops it;
 `torch.set_num_threads(1)`.
 
-- **CPU** is that of the trainer, the workers and whatever stands between them, user and system, between two moments at
-  which all of them are alive, after a warm-up. *direct* is `num_workers=0`: what samples and collating cost by themselves.
-- **Supervision** is the keeper's thread (less the time in which it takes in batches and gives out tasks while the trainer
-  sleeps: somebody has to), `Epoch.look` in the trainer's thread, the nursery's process, and what workers write down about
-  themselves: making a batch with a board and without one, the least of 3,000 tries each.
+- **CPU** is that of the trainer, the workers and whatever stands between them, user and system, between two moments
+  at which all of them are alive, after a warm-up. *direct* is `num_workers=0`: what samples and collating cost alone.
+- **Supervision** is the keeper's thread (less the time in which it takes in batches and gives out tasks while the
+  trainer sleeps: somebody has to), `Epoch.look` in the trainer's thread, the nursery's process, and what workers write
+  down about themselves: making a batch with a board and without one, the least of 3,000 tries each.
 - **Cure**: the longest wait for a batch in the second after SIGKILL, in the 3.5 seconds after SIGSTOP. Batches of 4
   samples of 5 ms each.
-- **Memory** is read after a pass over the whole array. The trainer's own array, and the memory that workers share before
-  it is mapped, are not in the sum.
-- Where samples are the same few tensors again and again, torch sends no bytes after the first round: trainer and dataset
-  share the memory, and a trainer that writes into a batch changes the dataset. antifreeze makes a copy each time.
+- **Memory** is read after a pass over the whole array. The trainer's own array is not in the sum.
+- Where samples are the same few tensors again and again, torch sends no bytes after the first round: trainer and
+  dataset share the memory, and a trainer that writes into a batch changes the dataset. antifreeze makes a copy.
 """
 
 
@@ -46,7 +45,8 @@ def rate_table(results: dict[str, Any]) -> list[str]:
             cells.append(f"{median(trainer):,.3g}" if trainer else "-")
         alone = found.get(("rate", "direct", case.name), [])
         rows.append([*cells, f"{median(map(cpu_ms, alone)):,.4g}" if alone else "-"])
-    head = ["dataset", "batches/s", "CPU ms", "of it trainer", "torch: batches/s", "CPU ms", "of it trainer", "direct: CPU ms"]
+    three = ["batches/s", "CPU ms", "of it trainer"]
+    head = ["dataset", *three, *(f"torch: {word}" for word in three), "direct: CPU ms"]
     return ["### Batches", "", *table(head, rows, set(range(1, 8)))]
 
 
@@ -58,7 +58,8 @@ def start_table(results: dict[str, Any]) -> list[str]:
             times = [each["first_s"] for each in found.get(("start", loader, case.name), [])]
             cells.append(f"{median(times):.2f} ({min(times):.2f} to {max(times):.2f})" if times else "-")
         rows.append(cells)
-    return ["### Seconds to the first batch, 4 workers", "", *table(["loader", *(c.label for c in STARTS)], rows, {1, 2})]
+    head = ["loader", *(f"dataset {case.label}" for case in STARTS)]
+    return ["### Seconds to the first batch, 4 workers", "", *table(head, rows, {1, 2})]
 
 
 def memory_table(results: dict[str, Any]) -> list[str]:
@@ -77,7 +78,7 @@ def section(results: dict[str, Any]) -> str:
     out += ["- versions: " + ", ".join(f"{name} {number}" for name, number in results.get("versions", {}).items())]
     loads = [record["load"] for record in results["records"]]
     if loads:
-        out.append(f"- load of the shared machine while it ran, the measured processes included: {min(loads)} to {max(loads)}")
+        out.append(f"- load average while it ran, the measured processes included: {min(loads)} to {max(loads)}")
     out.append("")
     if results.get("quick"):
         out += ["**One short round**: a look, no verdict.", ""]

@@ -5,10 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import random
-import re
 import signal
-import subprocess
-import sys
 import threading
 import time
 import weakref
@@ -17,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-import antifreeze as af
 from worker_datasets import Fault, Sums, plain
 from worker_engines import ENGINES, make, undisturbed
-from worker_processes import PATIENCE_S, identity, lives, nurseries, send, until, workers
+from worker_processes import PATIENCE_S, identity, lives, nurseries, send, state_of, until, workers
+from worker_trainers import Trainer, Trainers
+
+import antifreeze as af
 
 STUCK = Fault("holds_the_interpreter", "sample", 30)
 ASLEEP = Fault("sleeps", "sample", 30)
@@ -254,15 +252,13 @@ def test_a_fork_that_lives_on_does_not_keep_the_workers() -> None:
 
 SCRIPT = """
 import os, sys, time, signal, threading
-sys.path[:0] = {path!r}
-os.environ["ANTIFREEZE_NURSERY_LINGER_S"] = "1.5"
+import worker_engines
 from worker_engines import make
 from worker_datasets import Fault, plain
 from worker_processes import workers, nurseries, until
-fault = Fault({kind!r}, "sample", 30)
 
-def train():
-    loader = make({engine!r}, fault, persistent_workers={persistent!r}, delay_s=0.005)
+def train(engine="map", kind="sleeps", **options):
+    loader = make(engine, Fault(kind, "sample", 30), delay_s=0.005, **options)
     iterator = iter(loader)
     for _ in range(3):
         next(iterator)
@@ -271,6 +267,40 @@ def train():
     return loader, iterator
 
 """
+
+
+@pytest.fixture(scope="session")
+def trainers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainers]:
+    """Start trainers in processes of their own."""
+    found = Trainers(tmp_path_factory.mktemp("trainers"))
+    yield found
+    found.close()
+
+
+Run = Callable[[str], Trainer]
+
+
+@pytest.fixture
+def run(trainers: Trainers) -> Iterator[Run]:
+    """Run a script as a trainer; whatever is left of it at the end of the test is ended."""
+    started: list[Trainer] = []
+
+    def start(body: str) -> Trainer:
+        started.append(trainers.start(SCRIPT + body))
+        return started[-1]
+
+    yield start
+    for trainer in started:
+        if lives(identity(trainer.pid)):
+            trainer.send(signal.SIGKILL)
+            trainer.wait()
+
+
+def check_gone(processes: list[tuple[int, str]]) -> None:
+    assert len(processes) >= 3
+    until(lambda: not any(map(lives, processes)), "all processes are gone")
+
+
 WAYS = {
     "the end of the script": "loader, iterator = train()",
     "sys.exit": "loader, iterator = train()\nsys.exit(7)",
@@ -290,64 +320,40 @@ WAYS = {
 }
 
 
-def run(
-    body: str, *, engine: str = "map", kind: str = "sleeps", persistent: bool = False, **options: Any
-) -> subprocess.Popen[str]:
-    here = Path(__file__).parent
-    path = [str(here), str(here.parent)]
-    script = SCRIPT.format(path=path, engine=engine, kind=kind, persistent=persistent) + body
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([sys.executable, "-c", script], **pipes, **options)
-
-
-def pids_of(process: subprocess.Popen[str]) -> list[tuple[int, str]]:
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    assert line.startswith("pids"), process.communicate(timeout=PATIENCE_S)
-    return [identity(int(pid)) for pid in line.split()[1:]]
-
-
-def check_gone(processes: list[tuple[int, str]]) -> None:
-    assert len(processes) >= 3
-    until(lambda: not any(map(lives, processes)), "all processes are gone")
-
-
 @pytest.mark.parametrize("way", WAYS)
-def test_a_trainer_that_ends_takes_its_workers_with_it(way: str) -> None:
+def test_a_trainer_that_ends_takes_its_workers_with_it(way: str, run: Run) -> None:
     """One of them sleeps for an hour in user code; the interpreter says nothing, and has its own exit code."""
-    with run(WAYS[way]) as process:
-        processes = pids_of(process)
-        _, errors = process.communicate(timeout=PATIENCE_S)
-    check_gone(processes)
+    trainer = run(WAYS[way])
+    processes = trainer.processes()
 
-    assert process.returncode == (7 if "exit" in way else 1 if way == "an error" else 0)
-    assert way == "an error" or not re.sub("(?m)^antifreeze: .*(\n  .*)*\n?", "", errors)
+    assert trainer.wait() == (7 if "exit" in way else 1 if way == "an error" else 0)
+    check_gone(processes)
+    assert way == "an error" or not trainer.errors
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("kind", ["holds_the_interpreter", "stopped"])
-def test_a_trainer_does_not_wait_for_a_worker_that_cannot_end(engine: str, kind: str) -> None:
+def test_a_trainer_does_not_wait_for_a_worker_that_cannot_end(engine: str, kind: str, run: Run) -> None:
     """Persistent workers, one of which runs no Python any more."""
-    with run("loader, iterator = train()", engine=engine, kind=kind, persistent=True) as process:
-        processes = pids_of(process)
-        _, errors = process.communicate(timeout=PATIENCE_S)
-    check_gone(processes)
+    trainer = run(f"loader, iterator = train({engine!r}, {kind!r}, persistent_workers=True)")
+    processes = trainer.processes()
 
-    assert (process.returncode, errors) == (0, "")
+    assert (trainer.wait(), trainer.errors) == (0, "")
+    check_gone(processes)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_ctrl_c_is_the_trainers_affair(engine: str) -> None:
+def test_ctrl_c_is_the_trainers_affair(engine: str, run: Run) -> None:
     """It goes to all processes of the terminal: one KeyboardInterrupt, no traceback of a worker, and nothing stays."""
-    body = "try:\n    loader, iterator = train()\n    [None for _ in iterator]\nexcept KeyboardInterrupt:\n    print('caught')"
-    with run(body, engine=engine, start_new_session=True) as process:
-        processes = pids_of(process)
-        time.sleep(0.2)  # so that it waits for the worker that sleeps
-        os.killpg(process.pid, signal.SIGINT)
-        output, errors = process.communicate(timeout=PATIENCE_S)
-    check_gone(processes)
+    trainer = run(
+        f"loader, iterator = train({engine!r})\n"
+        "threading.Timer(0.3, lambda: os.killpg(0, signal.SIGINT)).start()\n"  # it waits for the worker that sleeps
+        "try:\n    [None for _ in iterator]\nexcept KeyboardInterrupt:\n    print('caught')"
+    )
+    processes = trainer.processes()
 
-    assert (process.returncode, output.split(), errors) == (0, ["caught"], "")
+    assert (trainer.wait(), trainer.line(), trainer.errors) == (0, "caught", "")
+    check_gone(processes)
 
 
 def test_who_goes_on_after_ctrl_c_misses_nothing() -> None:
@@ -394,59 +400,57 @@ for _ in range(100):
 """
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_kill_9_of_the_trainer_at_any_moment_leaves_nothing(seed: int) -> None:
+@pytest.mark.parametrize("seed", range(12))
+def test_kill_9_of_the_trainer_at_any_moment_leaves_nothing(seed: int, run: Run) -> None:
     """While the nursery starts, while workers load, in the middle of an epoch, between two."""
     rng = random.Random(seed)  # noqa: S311
-    engine, delay_s = ENGINES[seed % 3], rng.random() * (0.5 if seed % 2 else 1.5)
-    with run(KILLED.format(seed=seed, engine=engine)) as process:
-        assert process.stdout is not None
-        first = process.stdout.readline()
-        assert first.startswith("pid"), process.communicate(timeout=PATIENCE_S)
-        time.sleep(delay_s)
-        if seed == 5:
-            send(signal.SIGSTOP, [int(first.split()[1])])
-            time.sleep(0.05)
-        all_pids = nurseries(process.pid) + workers(process.pid)
-        processes = [identity(pid) for pid in all_pids]
-        process.kill()
-        output, _ = process.communicate(timeout=PATIENCE_S)  # ends only when nobody holds its end of the pipe
+    trainer = run(KILLED.format(seed=seed, engine=ENGINES[seed % 3]))
+    first = trainer.line()
+    time.sleep(rng.random() * (0.3 if seed % 2 else 1.2))
+    if seed % 4 == 1:
+        send(signal.SIGSTOP, nurseries(trainer.pid))
+    processes = [identity(pid) for pid in nurseries(trainer.pid) + workers(trainer.pid)]
+    trainer.send(signal.SIGKILL)
+
+    assert trainer.wait() == -signal.SIGKILL
+    reported = [identity(int(line.split()[1])) for line in [first, *trainer.output] if line.startswith("pid ")]
     until(lambda: not any(map(lives, processes)), "all processes are gone")
+    until(lambda: not any(_is_ours(pid) for pid, _ in reported), "those that it has seen before are gone")
 
-    assert output or first
+
+def _is_ours(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().startswith("af-") and state_of(pid) not in ("Z", "X", "")
+    except OSError:
+        return False
 
 
-def test_kill_9_of_a_trainer_whose_nursery_and_workers_are_stopped() -> None:
+def test_kill_9_of_a_trainer_whose_nursery_and_workers_are_stopped(run: Run) -> None:
     """What is stopped does not read a socket; the kernel ends it all the same."""
-    with run("loader, iterator = train()\ntime.sleep(60)") as process:
-        processes = pids_of(process)
-        send(signal.SIGSTOP, [pid for pid, _ in processes])
-        process.kill()
-        process.communicate(timeout=PATIENCE_S)
+    trainer = run("kept = train()\ntime.sleep(60)")
+    processes = trainer.processes()
+    send(signal.SIGSTOP, [pid for pid, _ in processes])
+    trainer.send(signal.SIGKILL)
+    trainer.wait()
     check_gone(processes)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGSEGV])
-def test_any_signal_that_ends_the_trainer_ends_its_workers(number: signal.Signals) -> None:
+def test_any_signal_that_ends_the_trainer_ends_its_workers(number: signal.Signals, run: Run) -> None:
     """No handler of ours is needed for it."""
-    with run(
-        "import resource\nresource.setrlimit(resource.RLIMIT_CORE, (0, 0))\nkept = train()\ntime.sleep(60)"
-    ) as process:
-        processes = pids_of(process)
-        process.send_signal(number)
-        process.communicate(timeout=PATIENCE_S)
-    check_gone(processes)
+    trainer = run("import resource\nresource.setrlimit(resource.RLIMIT_CORE, (0, 0))\nkept = train()\ntime.sleep(60)")
+    processes = trainer.processes()
+    trainer.send(number)
 
-    assert process.returncode == -number
+    assert trainer.wait() == -number
+    check_gone(processes)
 
 
 FORKING = """
 loader, iterator = train()
 pid = os.fork()
 if not pid:
-    own = iter(make("map", fault, delay_s=0.005))
-    next(own)
-    print("pids", *nurseries(), *workers(), flush=True)
+    kept = train()
     sys.exit(0)
 _, status = os.waitpid(pid, 0)
 for _ in range(2):
@@ -455,46 +459,42 @@ os._exit(status)
 """
 
 
-def test_a_fork_that_exits_in_order_with_its_own_iterator_ends_its_own_workers() -> None:
+def test_a_fork_that_exits_in_order_with_its_own_iterator_ends_its_own_workers(run: Run) -> None:
     """And not those of its parent."""
-    with run(FORKING) as process:
-        parents, childs = pids_of(process), pids_of(process)
-        _, errors = process.communicate(timeout=PATIENCE_S)
+    trainer = run(FORKING)
+    parents, childs = trainer.processes(), trainer.processes()
+
+    assert (trainer.wait(), trainer.errors) == (0, "")
     check_gone(parents)
     check_gone(childs)
-
     assert not set(parents) & set(childs)
-    assert (process.returncode, errors) == (0, "")
 
 
 # -- little to live on ---------------------------------------------------------------------------------------------
 
 FEW = """
 import resource
-import torch, numpy
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
 kept = []
 for persistent in (False, True):
-    loader = make({engine!r}, num_workers=4, persistent_workers=persistent, num_samples=400)
+    loader = make({engine!r}, num_workers=4, persistent_workers=persistent, num_samples=160)
     for _ in range(2):
         kept.append(list(loader))
-print(len(kept), {{len(epoch) for epoch in kept}}, len({{plain(batch) for epoch in kept for batch in epoch}}) > 100)
+print(len(kept), {{len(epoch) for epoch in kept}}, len({{plain(batch) for epoch in kept for batch in epoch}}) >= 40)
 """
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_64_descriptors_are_enough_to_keep_every_batch(engine: str) -> None:
+def test_64_descriptors_are_enough_to_keep_every_batch(engine: str, run: Run) -> None:
     """A batch that is kept keeps memory and no descriptor."""
-    with run(FEW.format(engine=engine)) as process:
-        output, errors = process.communicate(timeout=PATIENCE_S)
+    trainer = run(FEW.format(engine=engine))
 
-    assert (output.split("\n")[0], errors) == ("4 {100} True", "")
+    assert (trainer.line(), trainer.wait(), trainer.errors) == ("4 {40} True", 0, "")
 
 
 NONE_LEFT = """
 import resource
-import torch, numpy
 import antifreeze as af
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
@@ -539,22 +539,16 @@ print(found == undisturbed("map", num_samples=200)[0], all("escriptor" in e or "
 
 
 @pytest.mark.parametrize("left", [0, 3, 6, 9, 11, 13, 14, 15, 17, 20])
-def test_no_descriptor_left_at_the_start_is_said_and_costs_nothing(left: int) -> None:
+def test_no_descriptor_left_at_the_start_is_said_and_costs_nothing(left: int, run: Run) -> None:
     """Whatever step of the start it is that fails; who makes room and asks on gets everything."""
-    with run(NONE_LEFT.format(left=left, at_start=True, kill=False)) as process:
-        output, errors = process.communicate(timeout=PATIENCE_S)
-
-    assert output.split("\n")[0] == "True True", errors
+    assert run(NONE_LEFT.format(left=left, at_start=True, kill=False)).line() == "True True"
 
 
 @pytest.mark.parametrize("left", [0, 5])
 @pytest.mark.parametrize("kill", [False, True])
-def test_no_descriptor_left_in_the_middle_is_said_and_costs_nothing(left: int, kill: bool) -> None:
+def test_no_descriptor_left_in_the_middle_is_said_and_costs_nothing(left: int, kill: bool, run: Run) -> None:
     """Neither a batch nor a worker can be received then."""
-    with run(NONE_LEFT.format(left=left, at_start=False, kill=kill)) as process:
-        output, errors = process.communicate(timeout=PATIENCE_S)
-
-    assert output.split("\n")[0] == "True True", errors
+    assert run(NONE_LEFT.format(left=left, at_start=False, kill=kill)).line() == "True True"
 
 
 def test_nothing_is_written_to_named_shared_memory() -> None:

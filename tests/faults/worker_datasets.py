@@ -171,6 +171,19 @@ class Fault:
 NO_FAULT = Fault("killed", "never")
 
 
+@dataclass(frozen=True, slots=True)
+class Several:
+    """Several faults, each at its own moment."""
+
+    faults: tuple[Fault, ...]
+    moment: str = ""
+
+    def strike(self, moment: str, sample: int = -1) -> None:
+        """Do those whose moment this is."""
+        for one in self.faults:
+            one.strike(moment, sample)
+
+
 # -- what workers are given ----------------------------------------------------------------------------------------
 
 

@@ -109,7 +109,7 @@ def test_the_text_says_what_happened() -> None:
         "             13 (epoch 0, step 4): ValueError: bad image ?[31m",
         "             and 7 more",
     ]
-    assert "worker 1 (pid 4711): network, at sample 77, silent for 12.0 s\n             process state S" in text
+    assert "worker 1 (pid 4711): network, at 77, 12.0 s into the epoch\n             process state S" in text
     assert "  slow       worker 1 takes three times" in text
     assert "  advice     raise num_workers from 2 to 4" in text
 

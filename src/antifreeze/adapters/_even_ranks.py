@@ -18,6 +18,7 @@ logger = logging.getLogger("antifreeze")
 
 _LOOK_S = 0.02
 _SILENT_S = 60.0
+_BEGIN_S = 5.0
 _numbers = itertools.count()
 
 
@@ -42,6 +43,8 @@ class EvenRanks:
         return self
 
     def __next__(self) -> Any:
+        if self._store is None:
+            self._tell("has 0")
         if self._own is None:
             try:
                 batch = next(self._batches)
@@ -91,6 +94,9 @@ class EvenRanks:
         since_s = time.monotonic()
         while True:
             before, heard = heard, self._heard()
+            if len(heard) < self._distributed.get_world_size() - 1 and time.monotonic() - since_s < _BEGIN_S:
+                time.sleep(_LOOK_S)  # it may be about to begin
+                continue
             if any(count > self._count for _, count in heard):
                 return True
             if all(state == "ended" for state, _ in heard):

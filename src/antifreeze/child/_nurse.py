@@ -22,6 +22,8 @@ LINGER_S = float(os.environ.get("ANTIFREEZE_NURSERY_LINGER_S", "1.5"))
 """How long the nursery stays when it has no worker: the next epoch often begins at once. Tests want it to go."""
 _LOOK_S = 0.25
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_LARGE_NBYTES, _KEPT_NBYTES = 32 << 20, 64 << 20
 
 
 class Bear(NamedTuple):
@@ -92,6 +94,13 @@ def end_with_parent(parent_pid: int) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent_pid:
         os._exit(0)
+
+
+def keep_freed_memory() -> None:
+    """Have the allocator keep what large arrays leave behind: asking for fresh pages costs more than filling them."""
+    if sys.platform == "linux" and hasattr(_libc := ctypes.CDLL(None), "mallopt"):
+        _libc.mallopt(_M_MMAP_THRESHOLD, _LARGE_NBYTES)
+        _libc.mallopt(_M_TRIM_THRESHOLD, _KEPT_NBYTES)
 
 
 def name_process(name: str) -> None:
@@ -165,6 +174,7 @@ class _Nurse:
             os.close(self._wake_in)
             os.close(self._wake_out)
             gc.enable()
+            keep_freed_memory()
             channel, board, stacks = fds
             memory = map_bytes(board, BOARD_NBYTES)
             _worker.run(Channel(socket.socket(fileno=channel)), BoardWriter(memory), stacks)

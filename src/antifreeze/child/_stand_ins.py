@@ -131,10 +131,11 @@ class Handing:
                 return reduce
         if isinstance(value, (multiprocessing.synchronize.Lock, multiprocessing.synchronize.RLock)):
             return self._lock
-        if type(value).__module__.startswith("multiprocessing."):
-            known: dict[type, Any] = multiprocessing.reduction.ForkingPickler._extra_reducers  # type: ignore[attr-defined]
-            return known.get(type(value))
-        return None
+        known: dict[type, Any] = multiprocessing.reduction.ForkingPickler._extra_reducers  # type: ignore[attr-defined]
+        shared: Callable[[Any], Any] | None = known.get(type(value))
+        # Shared values, queues and pipes. Others have registered theirs too: torch's would need files in /dev/shm, and
+        # that for sockets would have all workers talk over one connection.
+        return shared if getattr(shared, "__module__", "") in _SHARED else None
 
     def _lock(self, lock: Any) -> Any:
         if self._lock_file is None:
@@ -156,6 +157,7 @@ def _pool(pool: Any) -> Any:
     return ThreadPoolExecutor, (pool._max_workers, pool._thread_name_prefix, pool._initializer, pool._initargs)
 
 
+_SHARED = {f"multiprocessing.{name}" for name in ("sharedctypes", "heap", "connection", "queues", "managers")}
 _REDUCERS: list[tuple[Any, Callable[[Any], Any]]] = [
     (type(threading.Lock()), lambda _: (threading.Lock, ())),
     (type(threading.RLock()), lambda _: (threading.RLock, ())),

@@ -45,6 +45,8 @@ _GROUP_NBYTES = 1 << 15  # in the message itself
 _GROUP_SHARED_NBYTES = 1 << 22
 _GROUP_RESULTS = 256
 _MOST_FDS = 200
+_THREADS = {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"}
+"""Libraries read these when they are imported: in a worker they have one thread, unless the user says otherwise."""
 
 
 def run(channel: Channel, board: BoardWriter, stacks: int) -> None:
@@ -279,7 +281,7 @@ def _settle(start: Start) -> None:
     sys.argv[:] = start.argv
     with contextlib.suppress(OSError):
         os.chdir(start.cwd)
-    for name in os.environ.keys() - start.environ.keys():
+    for name in os.environ.keys() - start.environ.keys() - _THREADS:
         del os.environ[name]
     for name, value in start.environ.items():
         if os.environ.get(name) != value:

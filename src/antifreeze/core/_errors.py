@@ -18,7 +18,7 @@ AntifreezeError
 ├── UserCodeError            a dataset, transform or collate function raised; its error is the cause
 ├── NotRepeatable            an iterable dataset cannot go on where a lost worker stopped
 ├── WorkerDied               a worker process ended again and again          (also RuntimeError)
-└── Stalled                  nothing moved for longer than the limit (also TimeoutError)
+└── Stalled                  nothing moved for longer than the limit (also TimeoutError, RuntimeError)
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ class AntifreezeError(Exception):
     The facts behind the message (``file``, ``row_group``, ``row``, ``column``, ...) are attributes, so that a
     program can act on them without reading the text.
     """
+
+    retry: Any = None
+    """What could be tried again without what failed; for the loader's own use."""
 
     def __init__(self, message: str, *, hint: str = "", **facts: Any) -> None:
         super().__init__(f"{message}\n  hint: {hint}" if hint else message)
@@ -155,7 +158,7 @@ class WorkerDied(AntifreezeError, RuntimeError):
     cause: str
 
 
-class Stalled(AntifreezeError, TimeoutError):
+class Stalled(AntifreezeError, TimeoutError, RuntimeError):
     """Nothing moved for longer than the limit."""
 
     silent_s: float

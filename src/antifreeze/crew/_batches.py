@@ -110,8 +110,8 @@ class Batches:
 
     @property
     def num_ready(self) -> int:
-        """How many batches have come back and wait to be taken."""
-        return self._ledger.num_back
+        """How many batches have come back and are the next to be taken."""
+        return self._ledger.count_next(lambda outcome: isinstance(outcome, Batch) and outcome.result.packed is not None)
 
     def _begin(self) -> Epoch:
         if self._source is None:

@@ -62,8 +62,7 @@ class Crew:
 
     def start(self) -> None:
         """Have all workers born. Returns before they are."""
-        keeper = the_keeper()
-        keeper.keep(self)
+        the_keeper().keep(self)
         self._parcel = make_parcel(self._program, self._seed, self._by_value)
         with self.lock:
             for slot in range(len(self.members)):
@@ -156,6 +155,8 @@ class Crew:
         if failure is None:
             member.state = State.READY
             self.early_deaths[member.slot] = self._stillbirths = 0
+            if self.flow is not None:
+                self.flow.started(message.load_s)
         elif failure.module in sys.modules and failure.module not in self._by_value:
             # The module exists in this process only: a notebook's, or one that was found by a path that is gone.
             self._by_value.add(failure.module)
@@ -293,7 +294,6 @@ class Crew:
 
 
 def _folder() -> str:
-    try:
+    with contextlib.suppress(OSError):  # it was removed
         return str(Path.cwd())
-    except OSError:  # it was removed
-        return "/"
+    return "/"

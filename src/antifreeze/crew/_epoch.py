@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from antifreeze.child import Result, Task
+from antifreeze.child import Result, Share, Task
 from antifreeze.core import AntifreezeError, NotPicklable, Stalled
 from antifreeze.crew._crew import Crew
 from antifreeze.crew._failures import user_error
@@ -17,9 +17,9 @@ from antifreeze.crew._losses import Losses
 from antifreeze.crew._member import Member, State
 from antifreeze.crew._pace import Pace
 from antifreeze.crew._sources import Source
-from antifreeze.crew._watch import Charge, Watch
+from antifreeze.crew._watch import Charge, Watch, sample_of
 from antifreeze.supervise import Finding, Skip
-from antifreeze.transport import Inbox, Stage, unpack
+from antifreeze.transport import Inbox, Record, Stage, unpack
 
 logger = logging.getLogger("antifreeze")
 
@@ -45,7 +45,7 @@ class Epoch:
     ) -> None:
         self._crew, self._source, self._ledger, self._pace, self._history = crew, source, ledger, pace, history
         self._number, self._decide = number, decide
-        self._watch = Watch(crew.terms.limits, history)
+        self._watch = Watch(crew.terms.limits, history, self._sample_at)
         self._losses = Losses(crew, source, ledger, self._watch, history, number)
         self._retiring: dict[int, Finding] = {}
         self._waiting_since_s: float | None = None
@@ -108,15 +108,12 @@ class Epoch:
 
     def _raise(self, error: AntifreezeError) -> None:
         """Raise, unless the user's function wants to go on without the sample."""
-        position, step, task = error.facts.get("position", -1), error.facts.get("step", -1), error.facts.get("task")
-        if self._decide is None or position < 0 or task is None:
+        if self._decide is None or error.retry is None or self._decide(error) not in ("skip", True):
             raise error
-        if self._decide(error) not in ("skip", True):
-            raise error
+        task, position = error.retry
         with self._crew.lock:
-            self._history.skip(
-                Skip(sample=error.facts.get("sample", ""), reason=error.message, epoch=self._number, step=step)
-            )
+            sample = error.facts.get("sample") or self._source.name(task, "", position)
+            self._history.skip(Skip(sample=sample, reason=error.message, epoch=self._number, step=task.step))
             # Order: it is the next one to be delivered, so it goes in front of everything.
             self._ledger.redo(task._replace(skip=(*task.skip, position)))
             self.assign()
@@ -188,17 +185,27 @@ class Epoch:
         if result.failure is not None:
             place = self._source.name(task, result.failure.sample, result.failure.position)
             outcome = user_error(result.failure, worker=member.name, step=result.step, place=place)
-            if result.failure.can_skip:
-                outcome.facts |= {"position": result.failure.position, "task": task}
+            if result.failure.can_skip and not isinstance(task.what, Share):
+                outcome.retry = (task, result.failure.position)
         self._ledger.done(slot, result.step, outcome)
         self._end_share(slot)
         return isinstance(outcome, Batch)
+
+    def started(self, seconds: float) -> None:
+        """Count the time that a worker took to start."""
+        self._history.spent({"start": seconds}, None)
 
     def was_lost(self, member: Member) -> None:
         """Have what a lost worker had made by others."""
         self._retiring.pop(member.slot, None)
         self._losses.lost(member)
         self.assign()
+
+    def _sample_at(self, record: Record) -> str:
+        """Return in words the sample that a worker was at; nothing if it was at none."""
+        sample = sample_of(record)
+        known = bool(sample) and self._ledger.has(record.step)
+        return self._source.name(self._ledger.task(record.step), sample, record.position) if known else sample
 
     def _end_share(self, slot: int) -> None:
         """Answer what was asked of a share that is over: it has ended."""

@@ -40,7 +40,8 @@ def user_error(
     failure: Failure, *, worker: str, step: int, place: str, original: BaseException | None = None
 ) -> AntifreezeError:
     """Return the error for something that user code raised; ``original`` is it, if it was raised in this process."""
-    where = f"  in {worker}, batch {step}, {place}" if step >= 0 else f"  in {worker}, {place}"
+    batch = f"batch {step}, " if step >= 0 and not place.startswith("batch ") else ""
+    where = f"  in {worker}, {batch}{place}"
     why = f"\n  {failure.explanation}" if failure.explanation else ""
     facts: dict[str, Any] = {"step": step, "sample": failure.sample, "worker": worker}
     cause: BaseException = WorkerTraceback(failure.traceback)
@@ -64,10 +65,8 @@ def user_error(
         cause = original
     said = f": {failure.message}" if failure.message else ""
     problem = f"{failure.what} raised {failure.kind}{said}{why}\n{where}"
-    hint = 'the traceback of the worker stands above; on_error="skip" leaves such samples out and reports them'
-    error = mixed_error(original)(
-        problem, hint=hint if failure.can_skip else "the traceback of the worker stands above", **facts
-    )
+    hint = 'its traceback stands above; on_error="skip" leaves such samples out and reports them'
+    error = mixed_error(original)(problem, hint=hint if failure.can_skip else "its traceback stands above", **facts)
     error.__cause__ = cause
     return error
 

@@ -8,6 +8,7 @@ add ──▶ waiting ──give──▶ with a worker ──done──▶ back
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +59,14 @@ class Ledger:
         """Whether the next outcome is there."""
         return bool(self._back) and (not self._in_order or self._next in self._back)
 
+    def count_next(self, counts: Callable[[Any], bool]) -> int:
+        """Return how many of the next outcomes count, up to the first that is not there."""
+        step = number = 0
+        while (self._next + step) in self._back:
+            number += counts(self._back[self._next + step])
+            step += 1
+        return number
+
     def load(self, slot: int) -> int:
         """How many tasks a worker has."""
         return len(self._with[slot])
@@ -65,6 +74,10 @@ class Ledger:
     def holds(self, slot: int, step: int) -> bool:
         """Tell whether a worker was given this task and is still expected to bring it back."""
         return step in self._with[slot]
+
+    def has(self, step: int) -> bool:
+        """Tell whether a task was added and not delivered."""
+        return step in self._tasks
 
     def task(self, step: int) -> Task:
         """Return a task that was not delivered yet."""

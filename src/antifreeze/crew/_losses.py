@@ -119,7 +119,7 @@ class Losses:
             self._ledger.again(poison.step, task._replace(skip=(*task.skip, poison.position)))
             return
         if can_skip:
-            error.facts |= {"position": poison.position, "task": task}
+            error.retry = (task, poison.position)
         self._ledger.fail(poison.step, error)
         self._source.give_up(member.slot)
 
@@ -128,7 +128,7 @@ class Losses:
         why = "before they could start" if start else f"{self._restarts} times in this epoch"
         return WorkerDied(
             f"workers were lost {why}; the last was {member.name}, which {finding.title}{lines_of(finding)}",
-            hint=f"{finding.hint} max_restarts= sets how many losses are healed",
+            hint=finding.hint if start else f"{finding.hint} max_restarts= sets how many losses are healed",
             worker=member.slot,
             cause=finding.cause.value,
         )

@@ -127,7 +127,8 @@ def _spawning(handing: Handing) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _registered(by_value: set[str]) -> Iterator[None]:
-    modules = [sys.modules[name] for name in by_value if name in sys.modules]
+    # In a process that multiprocessing has spawned, the script's own classes are of this module.
+    modules = [sys.modules[name] for name in {*by_value, "__mp_main__"} if name in sys.modules]
     fresh = [m for m in modules if m.__name__ not in cloudpickle.list_registry_pickle_by_value()]
     for module in fresh:
         cloudpickle.register_pickle_by_value(module)

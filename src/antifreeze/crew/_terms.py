@@ -32,6 +32,10 @@ class Flow(Protocol):
         """Hear of a result; tell whether somebody will take it."""
         ...
 
+    def started(self, seconds: float) -> None:
+        """Hear that a worker is ready, and how long it took."""
+        ...
+
     def was_lost(self, member: Member) -> None:
         """Hear that a worker is gone, with all that it had."""
         ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -67,8 +67,8 @@ class _Sight:
 class Watch:
     """Observes the workers of a crew. Costs next to nothing while they move: only the silent are looked at."""
 
-    def __init__(self, limits: Limits, history: History) -> None:
-        self._limits, self._history = limits, history
+    def __init__(self, limits: Limits, history: History, name: Callable[[Record], str]) -> None:
+        self._limits, self._history, self._name = limits, history, name
         self._sights: dict[int, _Sight] = {}
         self._first_nbytes: dict[int, int] = {}
         self._oom_kills = oom_kills()
@@ -94,10 +94,11 @@ class Watch:
         stuck = []
         for decision in decide(beats, self._limits, self.slowest_s, self.num_samples):
             member = by_slot[decision.worker]
+            record = member.record
             finding = self._find(member)
             if isinstance(decision, Kill):
                 stuck.append((member, finding))
-            else:
+            elif member.record.moves == record.moves:  # else it has gone on while it was looked at
                 self._warn(member, finding)
         return stuck
 
@@ -161,7 +162,7 @@ class Watch:
         record = member.record
         silent_s = time.monotonic() - record.since_s
         text = (
-            f"{member.name} has been at {place_of(record)} for {silent_s:.0f} s and {finding.title}; "
+            f"{member.name} has been at {self._place(record)} for {silent_s:.0f} s and {finding.title}; "
             "the training loop waits for it"
         )
         logger.warning("antifreeze: %s%s\n  hint: %s", text, lines_of(finding), finding.hint)
@@ -181,10 +182,10 @@ class Watch:
         record = member.record
         self._history.memory.pop(member.slot, None)
         warned = self._sights.pop(member.token, None)
-        text = f"{member.name} {finding.title} at {place_of(record)}; {rest}"
+        text = f"{member.name} {finding.title} at {self._place(record)}; {rest}"
         if member.finding is not None and finding.cause is not Cause.LEAK:
             silent_s = time.monotonic() - record.since_s
-            text = f"{member.name} was stuck at {place_of(record)} for {silent_s:.1f} s ({finding.title}); {rest}"
+            text = f"{member.name} was stuck at {self._place(record)} for {silent_s:.1f} s ({finding.title}); {rest}"
         if warned is not None and warned.warnings:  # all the rest was said then
             logger.warning("antifreeze: %s", text)
         else:
@@ -194,7 +195,7 @@ class Watch:
                 worker=member.slot,
                 pid=member.pid,
                 cause=finding.cause.value,
-                sample=sample_of(record),
+                sample=self._name(record),
                 after_s=time.monotonic() - since_s,
                 evidence=(finding.title, *finding.evidence_lines),
             )
@@ -219,6 +220,24 @@ class Watch:
                 found.append((member, Finding(cause=Cause.LEAK, evidence_lines=lines)))
         return found
 
+    def _place(self, record: Record) -> str:
+        """Return what a worker was at, in words."""
+        batch = f"batch {record.step}" if record.step >= 0 else "no batch"
+        match record.stage:
+            case Stage.BORN | Stage.LOAD:
+                return "its start, where it rebuilds the dataset"
+            case Stage.INIT:
+                return "its start, in worker_init_fn"
+            case Stage.IDLE:
+                return "the beginning of its next batch"
+            case Stage.COLLATE:
+                return f"collating {batch}"
+            case Stage.PACK | Stage.SEND:
+                return f"sending {batch}"
+            case _:
+                sample = self._name(record)
+                return f"{sample} ({batch})" if sample else batch
+
 
 def lines_of(finding: Finding) -> str:
     """Return the evidence, each on a line of its own."""
@@ -230,22 +249,3 @@ def sample_of(record: Record) -> str:
     if record.position < 0:
         return ""
     return record.name.strip("'\"") if record.sample == -2 else f"sample {record.sample}"
-
-
-def place_of(record: Record) -> str:
-    """Return what a worker was at, in words."""
-    batch = f"batch {record.step}" if record.step >= 0 else "no batch"
-    sample = sample_of(record)
-    match record.stage:
-        case Stage.BORN | Stage.LOAD:
-            return "its start, where it rebuilds the dataset"
-        case Stage.INIT:
-            return "its start, in worker_init_fn"
-        case Stage.IDLE:
-            return "the beginning of its next batch"
-        case Stage.COLLATE:
-            return f"collating {batch}"
-        case Stage.PACK | Stage.SEND:
-            return f"sending {batch}"
-        case _:
-            return f"{sample} ({batch})" if sample else batch

@@ -56,7 +56,7 @@ class Restart:
     sample: str
     """What it was at; empty if that is not known."""
     after_s: float
-    """How long it had been silent."""
+    """When: seconds since its epoch began."""
     evidence: tuple[str, ...] = ()
 
 
@@ -224,9 +224,9 @@ def _sections(report: Report) -> Iterator[tuple[str, list[str]]]:
 
 
 def _lines_of_restart(restart: Restart) -> list[str]:
-    sample = f", at sample {restart.sample}" if restart.sample else ""
-    silent = f", silent for {restart.after_s:,.1f} s"
-    return [f"worker {restart.worker} (pid {restart.pid}): {restart.cause}{sample}{silent}", *restart.evidence]
+    sample = f", at {restart.sample}" if restart.sample else ""
+    when = f", {restart.after_s:,.1f} s into the epoch"
+    return [f"worker {restart.worker} (pid {restart.pid}): {restart.cause}{sample}{when}", *restart.evidence]
 
 
 def _rest(total: int, shown: int) -> list[str]:
