@@ -197,7 +197,7 @@ class Watch:
                 cause=finding.cause.value,
                 sample=self._name(record),
                 after_s=time.monotonic() - since_s,
-                evidence=(finding.title, *finding.evidence_lines),
+                evidence=(finding.title, *(line for line in finding.evidence_lines if line not in finding.title)),
             )
         )
 

@@ -1,0 +1,64 @@
+"""How many tasks a worker has at a time: bounded by time and by memory, whatever the tasks are like."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from antifreeze.crew import AHEAD, Pace
+
+seconds = st.floats(0, 1000, allow_nan=False)
+nbytes = st.integers(0, 1 << 40)
+
+
+@given(fixed=st.integers(1, 10_000), tasks=st.lists(st.tuples(seconds, nbytes)))
+def test_who_sets_it_gets_it(fixed: int, tasks: list[tuple[float, int]]) -> None:
+    """Nothing that is learned changes it."""
+    pace = Pace(fixed)
+    for task in tasks:
+        pace.learn(*task)
+
+    assert pace.quota == fixed
+
+
+@given(st.lists(st.tuples(seconds, nbytes)))
+def test_it_is_never_less_than_torchs_and_never_without_a_bound(tasks: list[tuple[float, int]]) -> None:
+    """From the first task on."""
+    pace = Pace(None)
+    assert pace.quota == AHEAD
+    for task in tasks:
+        pace.learn(*task)
+        assert AHEAD <= pace.quota <= 256
+
+
+@given(before=st.lists(st.tuples(seconds, st.integers(0, 1000)), max_size=30), large=st.integers(1 << 22, 1 << 40))
+def test_one_large_task_is_believed_at_once(before: list[tuple[float, int]], large: int) -> None:
+    """Memory that is gone is gone; a pace that averages would have asked for a hundred of them."""
+    pace = Pace(None)
+    for task in before:
+        pace.learn(*task)
+    pace.learn(0.0, large)
+
+    assert pace.quota * large <= max(AHEAD * large, 1 << 23)
+
+
+def test_tiny_tasks_are_grouped_and_slow_ones_are_not() -> None:
+    """A message costs as much as many tiny batches."""
+    tiny, slow = Pace(None), Pace(None)
+    for _ in range(50):
+        tiny.learn(0.00001, 100)
+        slow.learn(0.1, 100)
+
+    assert tiny.quota == 256
+    assert slow.quota == AHEAD
+
+
+def test_tasks_that_become_slow_are_noticed() -> None:
+    """Within a few of them, or one worker would hold what another could make."""
+    pace = Pace(None)
+    for _ in range(1000):
+        pace.learn(0.00001, 100)
+    for _ in range(3):
+        pace.learn(0.2, 100)
+
+    assert pace.quota == AHEAD

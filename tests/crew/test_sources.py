@@ -1,0 +1,164 @@
+"""Where tasks come from: the order of a sampler, and the shares of an iterable in turn."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from antifreeze.child import Failure, Result, Task
+from antifreeze.core import DuplicateData
+from antifreeze.crew import IndexSource, ShareSource, Source
+from antifreeze.transport import Packed
+
+NOTHING_PACKED = Packed(b"", [])
+
+
+def tasks_of(source: Source) -> Iterator[tuple[Task, int | None]]:
+    while (found := source.next()) is not None:
+        yield found
+
+
+def member(slot: int, token: int) -> Any:
+    return SimpleNamespace(slot=slot, token=token)
+
+
+def failure() -> Failure:
+    return Failure(what="", sample="", position=-1, kind="", message="", traceback="")
+
+
+# -- indices -------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.lists(st.integers())))
+def test_each_batch_of_indices_is_a_task_for_anybody(batches: list[list[int]]) -> None:
+    """Steps have no gaps; asking on after the end is allowed."""
+    source = IndexSource(iter(batches), epoch=3, seed=5, dataset="D")
+    found = list(tasks_of(source))
+
+    assert [(task.step, task.what) for task, _ in found] == list(enumerate(batches))
+    assert {(task.epoch, task.seed, slot) for task, slot in found} <= {(3, 5, None)}
+    assert source.next() is None
+    assert not source.is_over(None)
+
+
+def test_a_sampler_is_asked_for_no_more_than_is_needed() -> None:
+    """It may have no end."""
+    asked = itertools.count()
+    source = IndexSource(asked, epoch=0, seed=0, dataset="D")
+    for _ in range(3):
+        source.next()
+
+    assert next(asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("index", "is_plain"), [(3, True), ([1, 2], True), ("a", True), ((1, 2), False), ([1, []], False)]
+)
+def test_plain_indices_travel_as_they_are(index: Any, is_plain: bool) -> None:
+    """All others go through the codec, which takes everything."""
+    packed = []
+    taker = SimpleNamespace(packed=lambda task, what: packed.append(what) or task._replace(what="packed"))
+    source = IndexSource(iter([index]), epoch=0, seed=0, dataset="D")
+    ((task, _),) = tasks_of(source)
+
+    assert source.prepare(task, taker).what == (index if is_plain else "packed")  # type: ignore[arg-type]
+    assert packed == ([] if is_plain else [index])
+
+
+# -- shares --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Shares:
+    """Plays the workers of a share source: each gives so many batches."""
+
+    source: ShareSource
+    lengths: list[int]
+
+    def answer(self, task: Task, slot: int) -> Result:
+        number = task.what.number
+        if number >= self.lengths[slot]:
+            return Result(0, task.step, ended=True)
+        return Result(0, task.step, packed=NOTHING_PACKED, fingerprint=100 * slot + number + 1, state=b"%d" % number)
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=4), st.integers(1, 5))
+def test_shares_come_in_turn_until_all_have_ended(lengths: list[int], ahead: int) -> None:
+    """Whatever their lengths, and however many tasks are under way: every batch of each, and nothing twice."""
+    source = ShareSource(len(lengths), epoch=0, seed=0, dataset="D")
+    shares, under_way, found = Shares(source, lengths), [], []
+    while True:
+        while len(under_way) < ahead and (more := source.next()) is not None:
+            under_way.append(more)
+        if not under_way:
+            break
+        task, slot = under_way.pop(0)
+        assert slot is not None
+        result = shares.answer(task, slot)
+        source.came_back(task, result, slot)
+        if not result.ended:
+            found.append((task.what.number, slot))
+
+    assert found == sorted((number, slot) for slot, length in enumerate(lengths) for number in range(length))
+    assert all(source.is_over(slot) for slot in range(len(lengths)))
+
+
+def test_who_is_new_to_a_share_is_told_how_far_it_has_come() -> None:
+    """Once, with the first task; who goes on with it knows."""
+    source = ShareSource(1, epoch=0, seed=0, dataset="D")
+    shares = Shares(source, [9])
+    first, second, third, fourth = (task for task, _ in itertools.islice(tasks_of(source), 4))
+
+    assert source.prepare(first, member(0, 1)) == first
+    source.came_back(first, shares.answer(first, 0), 0)
+    assert source.prepare(second, member(0, 1)) == second
+    told = source.prepare(second, member(0, 2)).what
+    assert (told.number, told.fingerprint, told.state) == (1, 1, b"0")
+    source.came_back(second, shares.answer(second, 0), 0)
+    assert source.prepare(third, member(0, 2)) == third
+    told = source.prepare(third, member(0, 3)).what
+    assert (told.number, told.fingerprint, told.state) == (2, 2, b"1")
+    assert source.prepare(fourth, member(0, 3)) == fourth
+
+
+@pytest.mark.parametrize("how", ["failed", "given up"])
+def test_a_share_that_has_failed_is_over(how: str) -> None:
+    """What comes after can only be reached through what has failed."""
+    source = ShareSource(2, epoch=0, seed=0, dataset="D")
+    (task, slot), _ = itertools.islice(tasks_of(source), 2)
+    assert slot == 0
+    if how == "failed":
+        source.came_back(task, Result(0, task.step, failure=failure()), 0)
+    else:
+        source.give_up(0)
+
+    assert (source.is_over(0), source.is_over(1)) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("prints", "asked", "is_error"),
+    [
+        ([7, 7], False, True),
+        ([7, 7], True, False),
+        ([7, 8], False, False),
+        ([7, 8, 7], False, True),
+    ],
+)
+def test_shares_that_begin_with_the_same_batch_are_noticed(prints: list[int], asked: bool, is_error: bool) -> None:
+    """Unless somebody has asked which share is its own: then it is meant."""
+    source = ShareSource(len(prints), epoch=0, seed=0, dataset="D")
+    tasks = list(itertools.islice(tasks_of(source), len(prints)))
+    problems = []
+    for (task, slot), number in zip(tasks, prints, strict=True):
+        assert slot is not None
+        result = Result(0, task.step, packed=NOTHING_PACKED, fingerprint=number, asked=asked)
+        problems.append(source.came_back(task, result, slot))
+
+    assert [isinstance(problem, DuplicateData) for problem in problems] == [False] * (len(prints) - 1) + [is_error]
