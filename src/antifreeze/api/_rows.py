@@ -97,6 +97,9 @@ class RowsSource:
     def give_up(self, slot: int) -> None:
         """One row leads to no other."""
 
+    def begun_again(self) -> None:
+        """Rows are sent with each task."""
+
     def name(self, task: Task, sample: str, position: int) -> str:  # noqa: ARG002
         """Return in words which row, or which rows, something is about."""
         return place_of(self._name, task.what.value.first, task.step, position)

@@ -8,7 +8,7 @@ from antifreeze.child._nurse import Bear, Born, Bury, Died, Hello
 from antifreeze.child._programs import Ended, IterableProgram, MapProgram, Nothing, NotTheSame, Program
 from antifreeze.child._seeding import preserved, seed_now, seeded
 from antifreeze.child._stand_ins import Handing
-from antifreeze.child._worker import DUMP_SIGNAL
+from antifreeze.child._worker import DUMP_SIGNAL, MOST_FDS
 from antifreeze.transport import Stage
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "Handing",
     "Hello",
     "IterableProgram",
+    "MOST_FDS",
     "MapProgram",
     "NotTheSame",
     "Nothing",

@@ -44,7 +44,8 @@ _GROUP_S = 0.005
 _GROUP_NBYTES = 1 << 15  # in the message itself
 _GROUP_SHARED_NBYTES = 1 << 22
 _GROUP_RESULTS = 256
-_MOST_FDS = 200
+MOST_FDS = 200
+"""How many descriptors one message may carry; the kernel takes 253."""
 _THREADS = {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"}
 """Libraries read these when they are imported: in a worker they have one thread, unless the user says otherwise."""
 
@@ -242,9 +243,9 @@ class _Worker:
             if not outgoing.results and not outgoing.news.opened:
                 return
             news = outgoing.news
-            while len(news.fds) > _MOST_FDS:  # more than one message can carry
-                some, news.opened = news.opened[:_MOST_FDS], news.opened[_MOST_FDS:]
-                fds, news.fds = news.fds[:_MOST_FDS], news.fds[_MOST_FDS:]
+            while len(news.fds) > MOST_FDS:  # more than one message can carry
+                some, news.opened = news.opened[:MOST_FDS], news.opened[MOST_FDS:]
+                fds, news.fds = news.fds[:MOST_FDS], news.fds[MOST_FDS:]
                 self._channel.send_nowait(Results([], [], some, []), fds)
             message = Results(outgoing.results, self._inbox.take_done(), news.opened, news.dropped)
             self._channel.send_nowait(message, news.fds)

@@ -116,6 +116,7 @@ class Batches:
     def _begin(self) -> Epoch:
         if self._source is None:
             self._source = self._make_source()
+        self._source.begun_again()
         crew = self._quarters.take()
         epoch = Epoch(
             crew, self._source, self._ledger, self._pace, self._history, number=self._number, decide=self._decide

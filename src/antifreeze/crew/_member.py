@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from antifreeze.child import DUMP_SIGNAL, Bear, Start, Task, Tasks
+from antifreeze.child import DUMP_SIGNAL, MOST_FDS, Bear, Start, Task, Tasks
 from antifreeze.core import Deadline
 from antifreeze.supervise import Finding
 from antifreeze.transport import (
@@ -83,6 +83,10 @@ class Member:
         """Give it something to do, and say which of its memory is free again."""
         self.asked_s = time.monotonic()
         news = self.outbox.take_news()
+        while len(news.fds) > MOST_FDS:  # more than one message can carry
+            some, news.opened = news.opened[:MOST_FDS], news.opened[MOST_FDS:]
+            fds, news.fds = news.fds[:MOST_FDS], news.fds[MOST_FDS:]
+            self.channel.send_nowait(Tasks([], [], some, []), fds)
         self.channel.send_nowait(Tasks(tasks, self.inbox.take_done(), news.opened, news.dropped), news.fds)
 
     def ask_for_stacks(self) -> str:

@@ -39,6 +39,10 @@ class Source(Protocol):
         """Note that a task of a worker is poison: if its share leads through that, the share is over."""
         ...
 
+    def begun_again(self) -> None:
+        """Hear that workers know nothing any more of what was asked before."""
+        ...
+
     def name(self, task: Task, sample: str, position: int) -> str:
         """Return in words what an error is about: a sample as the worker calls it, at this place in its batch."""
         ...
@@ -80,6 +84,9 @@ class IndexSource:
 
     def give_up(self, slot: int) -> None:
         """One index leads to no other."""
+
+    def begun_again(self) -> None:
+        """Indices are told with each task."""
 
     def name(self, task: Task, sample: str, position: int) -> str:  # noqa: ARG002
         """Return the sample and its dataset."""
@@ -144,6 +151,10 @@ class ShareSource:
     def is_over(self, slot: int | None) -> bool:
         """Tell whether a share has ended."""
         return slot in self._over
+
+    def begun_again(self) -> None:
+        """Tell workers anew how far each share had come."""
+        self._told.clear()
 
     def give_up(self, slot: int) -> None:
         """End a share: what comes later in it can only be reached through what kills its worker."""

@@ -15,6 +15,7 @@ _NAME_NBYTES = 200
 BOARD_NBYTES = 4096
 _NONE = object()
 _BY_NAME = -2
+_MOST = 1 << 63
 
 
 class Stage(enum.IntEnum):
@@ -101,7 +102,7 @@ class BoardWriter:
             fields[2] = stage
             fields[3] = step
         fields[1] = now
-        fields[4] = sample if type(sample) is int and sample >= 0 else self._named(sample)
+        fields[4] = sample if type(sample) is int and 0 <= sample < _MOST else self._named(sample)
         fields[5] = position
         fields[8] = self._moves
         self._sample = sample
@@ -119,7 +120,11 @@ class BoardWriter:
         return now
 
     def _named(self, sample: object) -> int:
-        name = repr(sample).encode(errors="replace")[:_NAME_NBYTES]
+        try:
+            text = repr(sample)
+        except Exception:  # noqa: BLE001  border: the user's index may do anything
+            text = object.__repr__(sample)
+        name = text.encode(errors="replace")[:_NAME_NBYTES]
         self._memory[_NAME_START : _NAME_START + len(name) + 1] = name + b"\0"
         return _BY_NAME
 
