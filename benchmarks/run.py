@@ -200,7 +200,8 @@ def measure_workers(options: argparse.Namespace) -> None:
 
     versions = {name: report.version(name) for name in ("antifreeze", "torch", "numpy", "cloudpickle")}
     facts = {"machine": report.machine(), "versions": versions}
-    workers_rounds.measure(quick=options.quick, repeats=options.repeats, facts=facts, save=save)
+    patience_s = options.patience
+    workers_rounds.measure(quick=options.quick, repeats=options.repeats, patience_s=patience_s, facts=facts, save=save)
 
 
 def command_text(options: argparse.Namespace) -> str:
@@ -228,6 +229,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, help=f"rounds; default 3, for {WORKERS} {WORKERS_REPEATS}")
     parser.add_argument("--seconds", type=float, default=2.5, help="how long a peer is measured after its first batch")
     parser.add_argument("--timeout", type=float, default=120.0, help="seconds after which a case is given up")
+    parser.add_argument(
+        "--patience", type=float, default=5.0, help="wait so long for others to leave the machine alone"
+    )
     parser.add_argument("--quick", action="store_true", help="small data, one round")
     parser.add_argument("--no-probes", action="store_true", help="leave out first batch, memory and import")
     parser.add_argument("--out", type=Path, default=HERE / "RESULTS.md")

@@ -22,6 +22,8 @@ from typing import Any
 LOADERS = ("antifreeze", "torch-fork", "torch-forkserver", "torch-spawn", "direct")
 RATE_WORKERS = 2
 START_WORKERS = 4
+LEAST_BATCHES = 48
+"""Batches of two workers come in pairs: with fewer of them, where the clock stops would count."""
 
 
 def make_loader(name: str, dataset: Any, **options: Any) -> Any:
@@ -60,7 +62,7 @@ def rate(loader: str, name: str, options: argparse.Namespace) -> dict[str, Any]:
     take(iterator, options.warm_up)
     # Whoever is below this process is alive at both readings, so nothing of what it used is lost or counted twice.
     tree_s, own_s, began_s = tree_cpu_s(), time.process_time(), time.perf_counter()
-    count = take(iterator, options.seconds)
+    count = take(iterator, options.seconds, least=LEAST_BATCHES)
     wall_s, own_s = time.perf_counter() - began_s, time.process_time() - own_s
     return {"batches": count, "wall_s": wall_s, "cpu_s": tree_cpu_s() - tree_s, "trainer_cpu_s": own_s}
 

@@ -76,9 +76,10 @@ def section(results: dict[str, Any]) -> str:
     out = [TITLE, "", f"- command: `{results['command']}`, {results['date']}"]
     out += [f"- {name}: {value}" for name, value in results.get("machine", {}).items()]
     out += ["- versions: " + ", ".join(f"{name} {number}" for name, number in results.get("versions", {}).items())]
-    loads = [record["load"] for record in results["records"]]
-    if loads:
-        out.append(f"- load average while it ran, the measured processes included: {min(loads)} to {max(loads)}")
+    others = [record["others"] for record in results["records"]]
+    if others:
+        text = f"{median(others):.0%} of it (median), {max(others):.0%} at most"
+        out.append(f"- the machine is shared: before a measurement, others used {text}")
     out.append("")
     if results.get("quick"):
         out += ["**One short round**: a look, no verdict.", ""]

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ OURS, TORCH = "antifreeze", "torch-fork"
 START_LOADERS = ("torch-spawn", "torch-forkserver", "torch-fork", OURS)
 MEMORY_WORKERS = (1, 2, 3, 4)
 TIMEOUT_S = 180.0
+QUIET, LOOK_S = 0.15, 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,27 @@ class Measurement:
         except (ValueError, IndexError):
             return {"error": (errors.strip().splitlines() or [f"exit code {process.returncode}"])[-1][:300]}
         return result
+
+
+def busy() -> float:
+    """What share of the machine others use at the moment."""
+
+    def read() -> tuple[int, int]:
+        counts = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+        return sum(counts), counts[3] + counts[4]
+
+    total, idle = read()
+    time.sleep(LOOK_S)
+    total_after, idle_after = read()
+    return 1 - (idle_after - idle) / max(1, total_after - total)
+
+
+def quiet(patience_s: float) -> float:
+    """Wait until others leave the machine alone, for so long at most; return what share of it they use."""
+    stop_s = time.monotonic() + patience_s
+    while (share := busy()) > QUIET and time.monotonic() < stop_s:
+        pass
+    return share
 
 
 def plan(*, quick: bool, repeats: int) -> list[Measurement]:
@@ -84,7 +107,9 @@ def one_round(number: int, *, quick: bool) -> Iterator[Measurement]:
                 yield Measurement(probe="memory", loader=loader, what=str(workers))
 
 
-def measure(*, quick: bool, repeats: int, facts: dict[str, Any], save: Callable[[dict[str, Any]], None]) -> None:
+def measure(
+    *, quick: bool, repeats: int, patience_s: float, facts: dict[str, Any], save: Callable[[dict[str, Any]], None]
+) -> None:
     """Run the whole plan; `save` is called with all that is known after each measurement."""
     todo = plan(quick=quick, repeats=repeats)
     results: dict[str, Any] = {
@@ -96,10 +121,10 @@ def measure(*, quick: bool, repeats: int, facts: dict[str, Any], save: Callable[
         "records": [],
     }
     for number, measurement in enumerate(todo, 1):
+        others = quiet(patience_s)
         result = measurement.run()
-        load = os.getloadavg()[0]
         record = {"probe": measurement.probe, "loader": measurement.loader, "what": measurement.what}
-        results["records"].append({**record, "load": round(load, 1), "measured": result})
+        results["records"].append({**record, "others": round(others, 2), "measured": result})
         results["unfinished"] = number < len(todo)
         save(results)
         print(f"[{number}/{len(todo)}] {measurement}  {result.get('error', '')}", file=sys.stderr, flush=True)

@@ -201,7 +201,7 @@ class Workers(RuleBasedStateMachine):
                 assert sorted(self.ledger.pinned(slot)) == expected
 
     def teardown(self) -> None:
-        """From any state, healthy workers finish the epoch: each task is delivered, once, in order if that is wished."""
+        """From any state, healthy workers finish the epoch: each task is delivered once, in order if that is wished."""
         if not hasattr(self, "ledger"):
             return
         self.ledger.reclaim()

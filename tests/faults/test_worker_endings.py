@@ -1,4 +1,4 @@
-"""However a trainer leaves its loader, or its life: no process, no thread, no descriptor and no memory of it remains."""
+"""However a trainer leaves its loader, or its life: no process, thread, descriptor or memory of it remains."""
 
 from __future__ import annotations
 
@@ -48,15 +48,17 @@ def open_fds() -> dict[str, str]:
 def test_leaving_the_loop_ends_the_workers(engine: str, persistent: bool) -> None:
     """By break, with one of them stuck in user code. Workers that stay do so until their loader goes."""
     loader = make(engine, STUCK, persistent_workers=persistent, delay_s=0.005)
+    batches = []
     for batch in loader:
         assert workers()
+        batches.append(batch)
         break
     if persistent:
         assert workers()
     del loader
     until(gone, "all processes are gone")
 
-    assert plain(batch) == undisturbed(engine)[0][0]
+    assert plain(batches[0]) == undisturbed(engine)[0][0]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -213,7 +215,7 @@ def test_a_fork_of_the_trainer_has_no_part_in_its_iterator(engine: str, persiste
     iterator = iter(loader)
     found = [plain(next(iterator)) for _ in range(2)]
 
-    def child() -> None:
+    def child(loader: Any = loader, iterator: Any = iterator) -> None:
         with pytest.raises(af.ConfigError, match="fork"):
             next(iterator)
         if engine == "streaming":
@@ -224,6 +226,7 @@ def test_a_fork_of_the_trainer_has_no_part_in_its_iterator(engine: str, persiste
             break
 
     assert forked(child) == 0
+    del child
     assert found + [plain(batch) for batch in iterator] == expected
     del iterator, loader
     until(gone, "all processes are gone")

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from worker_datasets import (
@@ -28,9 +30,11 @@ from worker_datasets import (
     Leaky,
     Patient,
     Skipping,
+    first_value,
     numbers_of,
     plain,
     slow_start,
+    tiny,
 )
 from worker_engines import ENGINES, AsIterable, make, undisturbed
 from worker_processes import nurseries, send, state_of, until, workers
@@ -77,7 +81,7 @@ def fault_at(moment: str, kind: str, flag: str = "") -> Fault:
 
 
 def crew_for(moment: str) -> dict[str, int]:
-    """Return how many workers: another one that is ready earlier would do all the work, and the fault would not matter."""
+    """Return how many workers: another one that is ready earlier would do all the work before the fault is noticed."""
     return {"num_workers": 1 if moment in ("load", "init") else 2}
 
 
@@ -400,12 +404,16 @@ def test_workers_that_always_die_at_their_start_are_given_up(moment: str) -> Non
 def test_so_many_losses_are_healed_and_no_more(most: int) -> None:
     """max_restarts counts workers, whatever they have died of."""
     loader = make("map", max_restarts=most, num_samples=400, delay_s=0.005)
-    found = []
-    with pytest.raises(af.WorkerDied, match=rf"{most + 1} times in this epoch"):
+    found: list[tuple[int, bytes]] = []
+
+    def train() -> None:
         for number, batch in enumerate(loader):
             found.append(plain(batch))
             if number % 4 == 1:
                 send(signal.SIGKILL, workers()[:1])
+
+    with pytest.raises(af.WorkerDied, match=rf"{most + 1} times in this epoch"):
+        train()
 
     assert found == undisturbed("map", num_samples=400)[0][: len(found)]
 
@@ -571,3 +579,30 @@ def test_an_epoch_after_one_that_was_left_early_is_whole(engine: str) -> None:
     found = [plain(batch) for batch in loader]
 
     assert found == undisturbed(engine, epochs=4)[3]
+
+
+# -- much at a time ------------------------------------------------------------------------------------------------
+
+
+def test_more_rows_at_a_time_than_one_message_can_carry_descriptors(tmp_path: Path) -> None:
+    """Each batch of rows stands in a segment of its own when a worker gets all of them at once."""
+    rows = [np.full(10_000, number, np.float32) for number in range(600)]
+    pq.write_table(pa.table({"x": rows}), tmp_path / "a.parquet", row_group_size=600)
+    dataset = af.StreamingDataset(tmp_path, format="numpy", transform=first_value)
+    loader = af.StreamingDataLoader(dataset, batch_size=1, num_workers=1, prefetch_factor=600)
+
+    assert [int(batch["x"][0]) for batch in loader] == list(range(600))
+    assert restarts(loader) == []
+
+
+def test_an_order_of_ten_thousand_tiny_samples_survives_deaths() -> None:
+    """Many tasks and results are under way in each message when the worker goes."""
+    loader = make("map", num_samples=3000, batch_size=1, collate_fn=tiny)
+    found = []
+    for number, batch in enumerate(loader):
+        found.append(batch)
+        if number in (100, 1000, 2000):
+            send(signal.SIGKILL, workers()[:1])
+
+    assert found == list(range(3000))
+    assert set(restarts(loader)) == {"killed"}

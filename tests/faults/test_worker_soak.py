@@ -1,4 +1,4 @@
-"""Random faults at random moments, in every engine: batches are those of the undisturbed run, bit by bit, in its order."""
+"""Random faults at random moments, in every engine: batches are those of the undisturbed run, in its order."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-import antifreeze as af
 from worker_datasets import LENGTH, Fault, Several, plain
 from worker_engines import ENGINES, make, undisturbed
 from worker_processes import PATIENCE_S, nurseries, send, workers
+
+import antifreeze as af
 
 LETHAL = ("killed", "segfault", "exits", "exits_as_if_well", "stopped")
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV)
@@ -57,7 +57,7 @@ def choose(seed: int, folder: Path) -> Trial:
     faults, raises_at, blow = [], None, None
     if how in ("inside", "both", "nursery"):
         for number in range(rng.choice([1, 1, 2, 3])):
-            # Those that strike at no one sample only once: two such losses are what makes a batch, or the start, the reason.
+            # Those that strike at no one sample only once: two such losses make the batch, or the start, the reason.
             moment = rng.choice(["sample", "sample", "collate", "pack", "load"] if number == 0 else ["sample"])
             at = -1 if moment == "load" else samples[number]
             faults.append(Fault(rng.choice(LETHAL), moment, at, str(folder / str(number))))

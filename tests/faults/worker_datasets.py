@@ -1,4 +1,4 @@
-"""Datasets, transforms and faults that run in worker processes. Imports no torch: a worker would have to load it too."""
+"""Datasets, transforms and faults that run in worker processes. Without torch: workers would have to load it too."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ class Several:
 def sample_of(number: int) -> Any:
     """Return a sample that depends on its number and on the random numbers of its batch."""
     values = np.random.random(LENGTH)
-    values[:2] = number, random.random()
+    values[:2] = number, random.random()  # noqa: S311
     return values
 
 
@@ -383,6 +383,16 @@ def plain(batch: Any) -> tuple[int, bytes]:
 def numbers_of(batch: Any) -> list[int]:
     """Return the numbers of a batch's samples."""
     return [int(number) for number in batch[0][:, 0]]
+
+
+def first_value(row: dict[str, Any]) -> dict[str, Any]:
+    """Leave nothing of a row but its first value."""
+    return {"x": int(row["x"][0])}
+
+
+def tiny(samples: list[Any]) -> int:
+    """Make a number of a batch."""
+    return int(samples[0][0])
 
 
 class Sums:

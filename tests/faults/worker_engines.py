@@ -1,4 +1,4 @@
-"""The three ways in which user code reaches worker processes, each with a fault in it, and what they give without one."""
+"""The three ways in which user code reaches worker processes, each with a fault in it, and what it gives without."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def _text(path: str) -> str:
 
 def _children(pid: int) -> list[int]:
     try:
-        threads = os.listdir(f"/proc/{pid}/task")
+        threads = [thread.name for thread in Path(f"/proc/{pid}/task").iterdir()]
     except OSError:
         return []
     return [int(child) for thread in threads for child in _text(f"/proc/{pid}/task/{thread}/children").split()]

@@ -13,9 +13,9 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+from objects import Box, Pair
 
 from antifreeze.transport import Inbox, Outbox, Packed, dump, fingerprint, pack, unpack, unshare
-from objects import Box, Pair
 
 SMALL, LARGE = 7, 9_000
 """Numbers of items: those of the one stay in the pickle, those of the other travel in a segment."""

@@ -27,7 +27,7 @@ def split_on_error(on_error: object) -> tuple[str, Callable[[Any], Any] | None]:
 def default_memory_limit(limit: int | str | None, num_workers: int) -> int:
     """Return how much memory a worker may have before it is taken for leaking."""
     if limit is not None:
-        return parse_limit(limit)
+        return parse_limit(limit, "worker_memory_limit")
     return parse_limit(None) * 4 // max(1, num_workers)  # half of what there is, for all of them
 
 

@@ -13,7 +13,7 @@ from typing import IO, Any
 import torch
 import torch.distributed
 import torch.utils.data
-from torch.utils.data import IterableDataset, RandomSampler, default_collate, default_convert
+from torch.utils.data import IterableDataset, default_collate, default_convert
 
 from antifreeze.adapters._even_ranks import EvenRanks, next_number, take_part
 from antifreeze.adapters._inline import InlineBatches
@@ -21,7 +21,7 @@ from antifreeze.adapters._terms import default_memory_limit, make_terms, split_o
 from antifreeze.adapters.torch import pin
 from antifreeze.child import IterableProgram, MapProgram
 from antifreeze.core import ConfigError
-from antifreeze.crew import Batches, Crew, History, IndexSource, Pace, Quarters, ShareSource, Source
+from antifreeze.crew import Batches, Crew, History, IndexSource, Pace, Quarters, ShareSource, Source, Terms
 from antifreeze.supervise import Report
 
 __all__ = ["DataLoader"]
@@ -84,17 +84,9 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self.in_order = in_order
         self.on_error, self.stall_limit, self.max_restarts = on_error, stall_limit, max_restarts
         self.worker_memory_limit, self.skip_log = worker_memory_limit, skip_log
-        mode, self._decide = split_on_error(on_error)
-        self._terms = make_terms(
-            num_workers=num_workers,
-            dataset=type(dataset).__name__,
-            on_error=mode,
-            stall_limit=stall_limit,
-            max_restarts=max_restarts,
-            memory_limit=default_memory_limit(worker_memory_limit, num_workers),
-            waits_for_all=worker_init_fn is not None,
-        )
-        self._pace = Pace(prefetch_factor)
+        _, self._decide = split_on_error(on_error)
+        self._make_terms()  # raises now what is wrong with them
+        self._given_prefetch = prefetch_factor
         self._history = History(num_workers, batch_size, Path(skip_log) if skip_log is not None else None)
         self._quarters = Quarters(self._make_crew, persistent=persistent_workers)
         self._epochs = 0
@@ -105,6 +97,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self._uneven = uneven_ranks == "pad" and isinstance(dataset, IterableDataset)
         self._number = next_number() if self._uneven else -1
         self._random: torch.Generator | None = None
+        self._seen = 0
+        """The seed that torch had when this loader last looked at it."""
         self._seed = 0
 
     def check_worker_number_rationality(self) -> None:
@@ -116,28 +110,45 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         if self._uneven and take_part(torch.distributed):
             key = f"antifreeze/{self._number}/{self._epochs}"
             batches = EvenRanks(batches, self._batches, key, torch.distributed)
-        return map(pin, batches) if self.pin_memory else batches
+        return _Iterator(batches, self)
 
     def _batches(self) -> Iterator[Any]:
-        number, self._epochs = self._epochs, self._epochs + 1
         if self.num_workers == 0:
             return InlineBatches(
                 self._make_program,
-                lambda: self._make_source(number),
+                lambda: self._make_source(self._next_epoch()),
                 self._history,
-                on_error=self._terms.on_error,
+                on_error=self._make_terms().on_error,
                 decide=self._decide,
             )
+        # Two is what torch writes there if nothing was said.
+        said = self._given_prefetch is not None or self.prefetch_factor not in (None, 2)
         return Batches(
             self._quarters,
-            lambda: self._make_source(number),
-            self._pace,
+            self._make_source,
+            Pace(self.prefetch_factor if said else None),
             self._history,
-            number=number,
+            number=self._next_epoch,
             num_workers=self.num_workers,
             in_order=self.in_order,
             timeout_s=self.timeout,
             decide=self._decide,
+        )
+
+    def _next_epoch(self) -> int:
+        number, self._epochs = self._epochs, self._epochs + 1
+        return number
+
+    def _make_terms(self) -> Terms:
+        """Return what workers are told. Frameworks set attributes after the loader was made."""
+        return make_terms(
+            num_workers=self.num_workers,
+            dataset=type(self.dataset).__name__,
+            on_error=split_on_error(self.on_error)[0],
+            stall_limit=self.stall_limit,
+            max_restarts=self.max_restarts,
+            memory_limit=default_memory_limit(self.worker_memory_limit, self.num_workers),
+            waits_for_all=self.worker_init_fn is not None,
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -152,11 +163,11 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     # -- what an epoch needs ---------------------------------------------------------------------------------------
 
     def _make_crew(self) -> Crew:
-        return Crew(self._make_program(), self._seed, self._terms)
+        return Crew(self._make_program(), self._seed, self._make_terms())
 
     def _make_program(self) -> MapProgram | IterableProgram:
         collate: Any = self.collate_fn
-        if collate in (default_collate, default_convert):
+        if collate is (default_collate if self._auto_collation else default_convert):
             collate = None  # the worker has its own, which needs no torch
         common: dict[str, Any] = {"batched": self._auto_collation, "worker_init_fn": self.worker_init_fn}
         if isinstance(self.dataset, IterableDataset):
@@ -169,21 +180,28 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         """Draw this epoch's seed and start its sampler, in the order in which torch's loader does both."""
         self._seed = int(torch.empty((), dtype=torch.int64).random_(generator=self.generator or self._own()).item())
         if isinstance(self.dataset, IterableDataset):
-            return ShareSource(max(1, self.num_workers), epoch=number, seed=self._seed, dataset=self._terms.dataset)
-        return IndexSource(self._indices(), epoch=number, seed=self._seed, dataset=self._terms.dataset)
+            return ShareSource(
+                max(1, self.num_workers), epoch=number, seed=self._seed, dataset=type(self.dataset).__name__
+            )
+        return IndexSource(self._indices(), epoch=number, seed=self._seed, dataset=type(self.dataset).__name__)
 
     def _own(self) -> torch.Generator:
-        """Return the generator that this loader draws from instead of the trainer's, whose state it begins with."""
-        if self._random is None:
+        """Return the generator that this loader draws from instead of the trainer's.
+
+        It begins with the trainer's state, and again when torch was seeded anew; what the trainer draws in between does
+        not change a batch.
+        """
+        if self._random is None or torch.initial_seed() != self._seen:
             self._random = torch.Generator()
             self._random.set_state(torch.get_rng_state())
+            self._seen = torch.initial_seed()
         return self._random
 
     def _indices(self) -> Iterator[Any]:
         indices: Iterator[Any] = iter(self._index_sampler)
-        if not isinstance(self.sampler, RandomSampler) or self.sampler.generator is not None:
+        if not _is_torchs(self._index_sampler):
             return indices
-        # It draws its seed from the trainer's random numbers when it gives its first index.
+        # Torch's samplers draw from the trainer's random numbers when they give their first index, and only then.
         own, before = self._own(), torch.get_rng_state()
         torch.set_rng_state(own.get_state())
         try:
@@ -192,3 +210,25 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         finally:
             torch.set_rng_state(before)
         return itertools.chain(first, indices)
+
+
+def _is_torchs(sampler: Any) -> bool:
+    inner = getattr(sampler, "sampler", None)
+    return type(sampler).__module__.startswith("torch.") and (inner is None or _is_torchs(inner))
+
+
+class _Iterator:
+    """An epoch as torch's loader gives it: it can be asked for its length, too."""
+
+    def __init__(self, batches: Iterator[Any], loader: DataLoader) -> None:
+        self._batches, self._loader = batches, loader
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        batch = next(self._batches)
+        return pin(batch) if self._loader.pin_memory else batch
+
+    def __len__(self) -> int:
+        return len(self._loader)

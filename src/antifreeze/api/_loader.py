@@ -177,9 +177,9 @@ class StreamingDataLoader:
 
     def _made(self, blocks: Blocks, cuts: Cuts, epoch: int, name: Name) -> Iterator[Batch]:
         """Yield what the user's functions make of the rows."""
-        delivery, number = self.dataset._delivery, self._number
+        delivery = self.dataset._delivery
         self._number += 1
-        source = RowsSource(cuts, delivery, name, number=number, epoch=epoch, seed=self.seed)
+        source = RowsSource(cuts, delivery, name, number=self._number, epoch=epoch, seed=self.seed)
         batches: Iterator[Batch]
         if self.num_workers == 0:
             batches = InlineBatches(
@@ -188,10 +188,10 @@ class StreamingDataLoader:
         else:
             batches = Batches(
                 self._quarters,
-                lambda: source,
+                lambda _: source,
                 self._pace,
                 self._history,
-                number=number,
+                number=lambda number=self._number: number,  # type: ignore[misc]
                 num_workers=self.num_workers,
                 in_order=True,
                 timeout_s=self.timeout,

@@ -43,6 +43,7 @@ def failure_of(caught: UserError) -> Failure:
         explanation=caught.explanation,
         module=getattr(error, "name", None) or "" if isinstance(error, ModuleNotFoundError) else "",
         error=_portable(error),
+        error_class=_portable_class(type(error)),
         can_skip=caught.can_skip,
     )
 
@@ -74,6 +75,13 @@ def _portable(error: BaseException) -> bytes | None:
         blob = cloudpickle.dumps(_bare(error))
         return blob if type(pickle.loads(blob)) is type(error) else None  # noqa: S301  our own error
     except Exception:  # noqa: BLE001  border: it calls the user's constructors and reducers
+        return None
+
+
+def _portable_class(kind: type) -> bytes | None:
+    try:
+        return bytes(cloudpickle.dumps(kind))
+    except Exception:  # noqa: BLE001  border: a class may refer to anything
         return None
 
 

@@ -83,6 +83,8 @@ class Failure(NamedTuple):
     """The module that could not be imported, if that is what happened."""
     error: bytes | None = None
     """The exception itself, if it can be rebuilt."""
+    error_class: bytes | None = None
+    """Its class, if that can be sent."""
     can_skip: bool = False
 
 

@@ -103,11 +103,12 @@ class MapProgram(Samples):
             return self.convert(samples[0], task.what, desk)
         indices = task.what
         get_many = getattr(self.dataset, "__getitems__", None)
-        if get_many and not task.skip and desk.on_error != "skip":
-            samples, kept = self._fetch_many(get_many, indices, desk), indices
+        many = self._fetch_many(get_many, indices, desk) if get_many and not task.skip else None
+        if many is not None:
+            samples, kept = many, indices
         else:
             samples, kept = self._fetch(indices, task.skip, desk)
-        if not samples and indices:
+        if not samples and len(indices):
             raise Nothing
         return self.collate(samples, kept, desk)
 
@@ -130,14 +131,16 @@ class MapProgram(Samples):
         desk.add(Stage.FETCH, time.perf_counter() - began_s)
         return samples, kept
 
-    def _fetch_many(self, get_many: Callable[[Any], Any], indices: Any, desk: Desk) -> list[Any]:
+    def _fetch_many(self, get_many: Callable[[Any], Any], indices: Any, desk: Desk) -> list[Any] | None:
+        """Return all samples at once; None if that fails: asked one by one, the one that fails can be named."""
         desk.sample(Stage.FETCH, f"{len(indices)} samples from {indices[0]!r}" if len(indices) else "no samples", 0)
         began_s = time.perf_counter()
         try:
             return list(get_many(indices))
         except BaseException as error:
-            shown = ", ".join(map(repr, indices[:8])) + (", ..." if len(indices) > 8 else "")
-            raise UserError(f"dataset.__getitems__([{shown}])", error) from error
+            if not hasattr(type(self.dataset), "__getitem__"):
+                raise UserError("dataset.__getitems__", error) from error
+            return None
         finally:
             desk.add(Stage.FETCH, time.perf_counter() - began_s)
 

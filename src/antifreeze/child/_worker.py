@@ -186,6 +186,8 @@ class _Worker:
             pass
         except UserError as error:
             facts = {"failure": failure_of(error)}
+        except Exception as error:  # noqa: BLE001  border: what we have not thought of must not look like a death
+            facts = {"failure": failure_of(UserError("making the batch", error))}
         result = Result(
             epoch=task.epoch,
             step=task.step,

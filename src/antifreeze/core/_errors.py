@@ -41,7 +41,8 @@ class AntifreezeError(Exception):
     """What could be tried again without what failed; for the loader's own use."""
 
     def __init__(self, message: str, *, hint: str = "", **facts: Any) -> None:
-        super().__init__(f"{message}\n  hint: {hint}" if hint else message)
+        # Not super(): an error that is also of the user's kind must not run that kind's constructor.
+        Exception.__init__(self, f"{message}\n  hint: {hint}" if hint else message)
         self.message = message
         self.hint = hint
         self.facts = facts

@@ -57,11 +57,11 @@ class Batches:
     def __init__(
         self,
         quarters: Quarters,
-        make_source: Callable[[], Source],
+        make_source: Callable[[int], Source],
         pace: Pace,
         history: History,
         *,
-        number: int,
+        number: Callable[[], int],
         num_workers: int,
         in_order: bool,
         timeout_s: float,
@@ -70,7 +70,7 @@ class Batches:
         self._quarters, self._make_source = quarters, make_source
         self._pace, self._history, self._decide = pace, history, decide
         self._ledger = Ledger(num_workers, in_order=in_order)
-        self._number, self._timeout_s = number, timeout_s
+        self._next_number, self._number, self._timeout_s = number, -1, timeout_s
         self._source: Source | None = None
         self._epoch: Epoch | None = None
         self._release: Any = None
@@ -115,7 +115,8 @@ class Batches:
 
     def _begin(self) -> Epoch:
         if self._source is None:
-            self._source = self._make_source()
+            self._number = self._next_number()
+            self._source = self._make_source(self._number)
         self._source.begun_again()
         crew = self._quarters.take()
         epoch = Epoch(

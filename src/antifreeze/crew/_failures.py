@@ -66,16 +66,22 @@ def user_error(
     said = f": {failure.message}" if failure.message else ""
     problem = f"{failure.what} raised {failure.kind}{said}{why}\n{where}"
     hint = 'its traceback stands above; on_error="skip" leaves such samples out and reports them'
-    error = mixed_error(original)(problem, hint=hint if failure.can_skip else "its traceback stands above", **facts)
+    error = mixed_error(_class_of(failure, original))(
+        problem, hint=hint if failure.can_skip else "its traceback stands above", **facts
+    )
     error.__cause__ = cause
     return error
 
 
 def _rebuilt(failure: Failure) -> BaseException | None:
-    if failure.error is None:
-        return None
     try:
-        error = pickle.loads(failure.error)  # noqa: S301  from our own worker, which has tried it before
+        if failure.error is not None:
+            error = pickle.loads(failure.error)  # noqa: S301  from our own worker, which has tried it before
+        else:
+            # Its constructor wants other arguments than it passes on: make one without calling it.
+            kind: Any = _class_of(failure, None)
+            error = kind.__new__(kind)
+            error.args = (failure.message,)
     except Exception:  # noqa: BLE001  border: it calls the user's constructors
         return None
     return error if isinstance(error, BaseException) else None
@@ -84,18 +90,25 @@ def _rebuilt(failure: Failure) -> BaseException | None:
 _mixtures: dict[type, type[UserCodeError]] = {}
 
 
-def mixed_error(original: BaseException | None) -> type[UserCodeError]:
+def _class_of(failure: Failure, original: BaseException | None) -> type | None:
+    if original is not None:
+        return type(original)
+    if failure.error_class is None:
+        return None
+    try:
+        kind = pickle.loads(failure.error_class)  # noqa: S301  from our own worker
+    except Exception:  # noqa: BLE001  border: it may import anything
+        return None
+    return kind if isinstance(kind, type) else None
+
+
+def mixed_error(kind: type | None) -> type[UserCodeError]:
     """Return a UserCodeError that is also of the kind that was raised: code that catches that must go on working."""
     # StopIteration would end the loop in silence; KeyboardInterrupt and SystemExit would end the program.
-    if (
-        original is None
-        or not isinstance(original, Exception)
-        or isinstance(original, StopIteration | StopAsyncIteration)
-    ):
+    if kind is None or not issubclass(kind, Exception) or issubclass(kind, StopIteration | StopAsyncIteration):
         return UserCodeError
-    if isinstance(original, UserCodeError):
-        return type(original)
-    kind: type[Exception] = type(original)
+    if issubclass(kind, UserCodeError):
+        return kind
     if kind not in _mixtures:
         try:
             mixture = type("UserCodeError", (UserCodeError, kind), {"__module__": UserCodeError.__module__})

@@ -16,7 +16,7 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", re.IGNORECASE)
 _LEAST = 10**6
 
 
-def parse_limit(limit: int | str | None) -> int:
+def parse_limit(limit: int | str | None, name: str = "memory_limit") -> int:
     """Return a number of bytes for ``memory_limit=``: bytes, text such as ``"256MB"`` or ``"1GiB"``, or the default."""
     if limit is None:
         return max(machine_memory() // SHARE, 64 << 20)
@@ -27,9 +27,9 @@ def parse_limit(limit: int | str | None) -> int:
         nbytes = int(float(match[1]) * _UNITS[(match[2] or "").lower()])
     if nbytes < _LEAST:
         raise ConfigError(
-            f"memory_limit={limit!r} is not an amount of memory of at least 1 MB",
+            f"{name}={limit!r} is not an amount of memory of at least 1 MB",
             hint='give bytes, or text such as "256MB" or "2GiB"',
-            argument="memory_limit",
+            argument=name,
         )
     return nbytes
 

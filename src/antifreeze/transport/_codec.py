@@ -36,6 +36,8 @@ class _Pickler(pickle.Pickler):
             return NotImplemented
         if is_tensor(obj):
             return reduce_tensor(obj)
+        if kind is np.ndarray and not obj.flags.writeable and not obj.dtype.hasobject:
+            return np.array(obj, order="K").__reduce_ex__(5)  # a batch is its receiver's, to change as it likes
         if kind is np.ndarray and obj.nbytes >= _SMALL and not obj.flags.forc and not obj.dtype.hasobject:
             return np.ascontiguousarray(obj).__reduce_ex__(5)
         return NotImplemented
