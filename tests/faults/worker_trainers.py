@@ -126,9 +126,7 @@ def _serve() -> str:
 
 if __name__ == "__main__":
     sys.path[:0] = sys.argv[1:]
-    import numpy  # noqa: F401, ICN001  here, once
-    import torch  # noqa: F401
-    import worker_engines  # noqa: F401
+    import worker_engines  # noqa: F401  here, once
 
     _script = _serve()
     exec(_script, globals())  # noqa: S102  a test's own
