@@ -554,6 +554,28 @@ def test_no_descriptor_left_in_the_middle_is_said_and_costs_nothing(left: int, k
     assert run(NONE_LEFT.format(left=left, at_start=False, kill=kill)).line() == "True True"
 
 
+NURSERY = """
+import antifreeze as af
+from pathlib import Path
+Path({folder!r}, "sitecustomize.py").write_text(
+    "import os, sys, time\\nif any('nursery.py' in a for a in sys.orig_argv): {does}"
+)
+os.environ["PYTHONPATH"] = {folder!r}
+try:
+    list(make("map", stall_limit=1))
+except af.WorkerDied as error:
+    print(error.facts["cause"], str(error).splitlines()[0])
+"""
+
+
+@pytest.mark.parametrize("does", ["os._exit(1)", "raise SystemExit(3)", "os.kill(os.getpid(), 9)"])
+def test_an_interpreter_that_does_not_come_up_is_an_error(does: str, run: Run, tmp_path: Path) -> None:
+    """Something in its start, which is not ours: a hook, a library that is broken."""
+    found = run(NURSERY.format(folder=str(tmp_path), does=does)).line()
+
+    assert found == "startup the process that workers are started from ended 3 times before it was ready"
+
+
 def test_nothing_is_written_to_named_shared_memory() -> None:
     """It may be 64 KB in a container, and full."""
     folder = Path("/dev/shm")  # noqa: S108

@@ -249,7 +249,7 @@ def test_all_are_killed_again_and_again() -> None:
     assert found == undisturbed("map")[0]
 
 
-@pytest.mark.parametrize("name", ["nursery killed", "nursery and all killed", "all killed"])
+@pytest.mark.parametrize("name", ["nursery killed", "nursery and all killed", "all killed", "nursery stopped"])
 @pytest.mark.parametrize("num_workers", [1, 4])
 def test_a_blow_while_workers_start(name: str, num_workers: int) -> None:
     """One blow, and not one for each of them: it says nothing about the dataset."""

@@ -28,7 +28,7 @@ class AsIterable(IterableDataset):  # type: ignore[type-arg]
         return self.kind, self.made_of
 
     def __iter__(self) -> Iterator[Any]:
-        raise NotImplementedError
+        return iter(self.kind(*self.made_of))
 
 
 @functools.cache

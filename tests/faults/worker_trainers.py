@@ -96,6 +96,7 @@ class Trainers:
 def _become(request: dict[str, Any]) -> None:
     os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)  # what a shell starts in the background ignores it
     for fd, name in ((1, "output"), (2, "errors")):
         opened = os.open(os.path.join(request["folder"], name), os.O_CREAT | os.O_WRONLY | os.O_APPEND)  # noqa: PTH118
         os.dup2(opened, fd)

@@ -73,7 +73,7 @@ def test_the_rule_about_waits_can_fail() -> None:
 PUBLIC = """
 AntifreezeError ConfigError CorruptFile DataError DataLoader DuplicateData InputError ManifestError NotPicklable
 NotRepeatable NullValue ParquetLoader RaggedColumn Report SchemaMismatch SourceChanged SourceNotFound Stalled
-StreamingDataLoader StreamingDataset UnknownColumn UnreadableFile UserCodeError WorkerDied __version__ batched
+StateMismatch StreamingDataLoader StreamingDataset UnknownColumn UnreadableFile UserCodeError WorkerDied __version__ batched
 index_parquet_dataset
 """
 

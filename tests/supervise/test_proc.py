@@ -85,16 +85,20 @@ def test_a_loop_of_short_sleeps_is_seen_as_a_retry() -> None:
     assert evidence.changing
 
 
-@pytest.mark.parametrize(
-    ("family", "host", "shown"), [(socket.AF_INET, "127.0.0.1", "127.0.0.1"), (socket.AF_INET6, "::1", "[::1]")]
-)
+def _addresses() -> list[tuple[socket.AddressFamily, str, str]]:
+    found = [(socket.AF_INET, "127.0.0.1", "127.0.0.1")]
+    if Path("/proc/net/if_inet6").exists() and "00000000000000000000000000000001" in Path(
+        "/proc/net/if_inet6"
+    ).read_text(encoding="ascii"):
+        found.append((socket.AF_INET6, "::1", "[::1]"))
+    return found
+
+
+@pytest.mark.parametrize(("family", "host", "shown"), _addresses())
 def test_a_socket_without_an_answer_is_seen_with_its_peer(family: socket.AddressFamily, host: str, shown: str) -> None:
     """The address of the peer is what one needs to know."""
     with socket.socket(family) as server:
-        try:
-            server.bind((host, 0))
-        except OSError:
-            pytest.skip("this machine has no such addresses")
+        server.bind((host, 0))
         server.listen()
         port = server.getsockname()[1]
         code = "import socket, sys\ns = socket.create_connection((sys.argv[1], int(sys.argv[2])))\n"

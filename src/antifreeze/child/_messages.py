@@ -23,6 +23,8 @@ class Start(NamedTuple):
     argv: list[str]
     cwd: str
     environ: dict[str, str]
+    sends_at_once: bool
+    """Whether no result waits for others: its predecessor died, and this one may as well, at the next batch."""
 
 
 class Task(NamedTuple):

@@ -93,6 +93,7 @@ class _Worker:
         self._sending = threading.Lock()
         self._kept = threading.Event()
         """Set while results wait to be sent."""
+        self._sends_at_once = False
 
     def work(self) -> None:
         """Load the program, then make tasks until the trainer is gone."""
@@ -134,6 +135,7 @@ class _Worker:
     def _load(self, start: Start, fds: list[int]) -> tuple[Program, Desk]:
         self._board.at(Stage.LOAD)
         _settle(start)
+        self._sends_at_once = start.sends_at_once
         desk = Desk(self._board, slot=start.slot, num_workers=start.num_workers, on_error=start.on_error)
         _lending.install(self._outbox)
         parcel, *handles = fds
@@ -200,7 +202,7 @@ class _Worker:
         )
         with self._sending:
             self._outgoing.add(result, self._outbox.take_news())
-            due = self._outgoing.is_due()
+            due = self._sends_at_once or self._outgoing.is_due()
         self._kept.set()
         if due:
             self._flush()

@@ -17,6 +17,7 @@ from antifreeze.core._errors import (
     SourceChanged,
     SourceNotFound,
     Stalled,
+    StateMismatch,
     UnknownColumn,
     UnreadableFile,
     UserCodeError,
@@ -25,6 +26,7 @@ from antifreeze.core._errors import (
 from antifreeze.core._manifest import ColumnFacts, File, Manifest
 from antifreeze.core._progress import Progress
 from antifreeze.core._protocols import Format, Fragment
+from antifreeze.core._state import check_kind, compare, settle
 
 __all__ = [
     "AntifreezeError",
@@ -50,8 +52,12 @@ __all__ = [
     "SourceChanged",
     "SourceNotFound",
     "Stalled",
+    "StateMismatch",
     "UnknownColumn",
     "UnreadableFile",
     "UserCodeError",
     "WorkerDied",
+    "check_kind",
+    "compare",
+    "settle",
 ]

@@ -9,7 +9,8 @@ AntifreezeError
 │   ├── SourceChanged        the files are not those that were indexed
 │   ├── ManifestError        the manifest is damaged or of another version
 │   ├── NotPicklable         something that cannot be sent to a worker        (also TypeError)
-│   └── DuplicateData        an iterable dataset that gives every worker the same samples
+│   ├── DuplicateData        an iterable dataset that gives every worker the same samples
+│   └── StateMismatch        a state that this loader cannot go on from   (also ValueError)
 ├── DataError                what stands in a file cannot be delivered
 │   ├── CorruptFile          not Parquet, truncated, a page that does not decode
 │   ├── UnreadableFile       the system does not give its bytes     (also OSError)
@@ -108,6 +109,13 @@ class NotPicklable(InputError, TypeError):
 
 class DuplicateData(InputError):
     """An iterable dataset gives every worker the same samples, so that each would arrive once per worker."""
+
+
+class StateMismatch(InputError, ValueError):
+    """A state does not fit the loader that is to go on from it."""
+
+    differences: dict[str, tuple[Any, Any]]
+    """What the state says and what the loader has, by name."""
 
 
 class DataError(AntifreezeError):

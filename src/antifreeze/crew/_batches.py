@@ -133,6 +133,10 @@ class Batches:
         """Let the workers go. May be called twice; asking for another batch starts new ones."""
         if self._release is not None and (parts := self._release.detach()) is not None:
             crew, _, number, keep = parts[2]
+            with crew.lock:
+                # Order: before the ledger is used again. A death that these workers still have to die is not its affair.
+                crew.flow = None
+                crew.exits.clear()
             _let_go(crew, number, keep)
         self._release = self._epoch = None
         self._ledger.reclaim()

@@ -68,7 +68,7 @@ class Crew:
             for slot in range(len(self.members)):
                 self.bear(slot)
 
-    def bear(self, slot: int) -> None:
+    def bear(self, slot: int, *, after_a_loss: bool = False) -> None:
         """Have a worker born for a slot."""
         if self._closing or self.fatal is not None or self._parcel is None:
             return
@@ -82,6 +82,7 @@ class Crew:
             argv=list(sys.argv),
             cwd=_folder(),
             environ=dict(os.environ),
+            sends_at_once=after_a_loss,
         )
         try:
             member, message, fds = make_member(slot, start, self._parcel.fds(), self._parcel.modules)
@@ -104,6 +105,7 @@ class Crew:
     def died(self, token: int, code: int | None) -> None:
         """Hear from the keeper how a worker has ended."""
         with self.lock:
+            self.receive()  # Order: what it had sent is not lost with it
             member = self._member(token)
             if member is not None:
                 self.lose(member)
@@ -138,6 +140,8 @@ class Crew:
                     self._hear(member, message, fds)
             except Closed:
                 self.lose(member)
+            except OSError as error:
+                self.fatal = no_descriptors(error)
 
     def _hear(self, member: Member, message: Any, fds: list[int]) -> None:
         if isinstance(message, Ready):
@@ -196,7 +200,7 @@ class Crew:
             self.flow.was_lost(member)
         the_keeper().bury(member.token, 0)
         if not self._closing:
-            self.bear(member.slot)
+            self.bear(member.slot, after_a_loss=True)
 
     @property
     def cannot_start(self) -> bool:
