@@ -614,12 +614,12 @@ def test_a_transform_that_fails_leaves_the_trainers_random_numbers_untouched(sha
 
 def test_a_transform_costs_no_more_for_a_large_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """To name a row is work of the size of its window; it must be done for a row that fails, not for every row."""
-    from antifreeze.plan import Shuffled
+    from antifreeze.plan import Woven
 
     pq.write_table(pa.table({"n": range(1000)}), tmp_path / "a.parquet")
     calls: list[int] = []
-    places = Shuffled.places
-    monkeypatch.setattr(Shuffled, "places", lambda self, round_: calls.append(round_) or places(self, round_))
+    places = Woven.places
+    monkeypatch.setattr(Woven, "places", lambda self, round_: calls.append(round_) or places(self, round_))
 
     dataset = StreamingDataset(tmp_path, transform=lambda row: row)
     assert sum(len(b["n"]) for b in StreamingDataLoader(dataset, batch_size=10, shuffle=True)) == 1000

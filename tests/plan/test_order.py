@@ -8,11 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antifreeze.plan import (
+    Lanes,
     Listed,
     Order,
     Sequential,
-    Shuffled,
+    Shuffling,
     Use,
+    View,
+    Woven,
     locate,
     permutation,
     view_of_all,
@@ -42,6 +45,11 @@ def planned(order: Order) -> list[tuple[int, int]]:
     return out
 
 
+def shuffled(view: View, *, seed: int, epoch: int, window_rows: int, streams: int) -> Woven:
+    """Return a shuffled epoch of one lane."""
+    return Woven(view, Lanes(), Shuffling(seed, epoch, window_rows, streams))
+
+
 def every_row(sizes: list[int]) -> list[tuple[int, int]]:
     return [(f, r) for f, n in enumerate(sizes) for r in range(n)]
 
@@ -51,7 +59,7 @@ def test_a_shuffled_epoch_delivers_each_row_once(
     sizes: list[int], seed: int, epoch: int, window: int, streams: int
 ) -> None:
     """Nothing is lost or repeated, whatever the sizes of fragments, window and number of streams."""
-    order = Shuffled(view_of_all(sizes), seed=seed, epoch=epoch, window_rows=window, streams=streams)
+    order = shuffled(view_of_all(sizes), seed=seed, epoch=epoch, window_rows=window, streams=streams)
 
     assert sorted(planned(order)) == every_row(sizes)
 
@@ -59,7 +67,7 @@ def test_a_shuffled_epoch_delivers_each_row_once(
 @given(fragment_sizes, st.integers(1, 100), st.integers(1, 9))
 def test_a_stream_is_read_front_to_back(sizes: list[int], window: int, streams: int) -> None:
     """A stream that jumped back would decode its fragment again; rounds only ever go on where the last one ended."""
-    order = Shuffled(view_of_all(sizes), seed=1, epoch=0, window_rows=window, streams=streams)
+    order = shuffled(view_of_all(sizes), seed=1, epoch=0, window_rows=window, streams=streams)
     at: dict[int, tuple[int, int]] = {}
     begun: set[int] = set()
     for k in range(order.num_rounds):
@@ -78,7 +86,7 @@ def test_a_stream_is_read_front_to_back(sizes: list[int], window: int, streams: 
 @given(fragment_sizes, st.data())
 def test_a_position_is_located_where_it_is_delivered(sizes: list[int], data: st.DataObject) -> None:
     """Messages name the row that was really delivered."""
-    order = Shuffled(view_of_all(sizes), seed=3, epoch=1, window_rows=17, streams=3)
+    order = shuffled(view_of_all(sizes), seed=3, epoch=1, window_rows=17, streams=3)
     position = data.draw(st.integers(0, sum(sizes) - 1))
 
     assert locate(order, position) == planned(order)[position]
@@ -113,7 +121,7 @@ def test_an_ascending_list_is_a_view(sizes: list[int], data: st.DataObject) -> N
     expected = [every_row(sizes)[i] for i in rows]
 
     assert planned(Sequential(view)) == expected
-    assert sorted(planned(Shuffled(view, seed=0, epoch=0, window_rows=7, streams=4))) == expected
+    assert sorted(planned(shuffled(view, seed=0, epoch=0, window_rows=7, streams=4))) == expected
 
 
 @given(st.integers(0, 5000), st.integers(0, 2**70), st.integers(0, 99))

@@ -37,6 +37,14 @@ def seconds(name: str, value: object) -> float:
     return float(value)
 
 
+def amount(name: str, value: object) -> float:
+    """Return a fraction of the rows; above 1, they are repeated."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+        hint = "give a fraction, such as 0.1; above 1, rows are repeated"
+        raise ConfigError(f"{name}={value!r} is not a fraction of the rows", hint=hint, argument=name)
+    return float(value)
+
+
 def function(name: str, value: object) -> None:
     """Raise unless the value is a function or None."""
     if value is not None and not callable(value):

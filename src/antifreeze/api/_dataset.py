@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
+import hashlib
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -11,33 +12,32 @@ import numpy as np
 
 from antifreeze.api import _arguments as check
 from antifreeze.api._delivery import Delivery, Row, check_format, make_delivery
+from antifreeze.api._iterate import rows_of_epoch
 from antifreeze.api._parquet_loader import ParquetLoader
-from antifreeze.api._user_code import UserCode, error_of, inline_desk, place_of
+from antifreeze.api._readable import Reading
+from antifreeze.api._user_code import UserCode, error_of, inline_desk
 from antifreeze.child import UserError
 from antifreeze.core import ConfigError
 from antifreeze.loader import (
-    STALL_LIMIT_S,
-    Cuts,
     InputDir,
+    Means,
     Recipe,
     RowCache,
     Selection,
-    Shuffle,
+    Shape,
     Source,
     Wanted,
     chosen_columns,
+    column_types,
     expected_leaves,
     make_order,
     make_recipe,
+    make_shape,
     open_source,
-    parse_limit,
     read_blocks,
-    seeded,
 )
-from antifreeze.plan import Order, locate, view_of_rows
-from antifreeze.workers import Note, bounded
-
-_ROWS_AT_A_TIME = 256
+from antifreeze.plan import Lanes, Longs, Order, locate, some_rows, view_of_rows
+from antifreeze.workers import Block, Blocks, Note, bounded
 
 
 class StreamingDataset:
@@ -56,6 +56,7 @@ class StreamingDataset:
             a list with one tensor for each row.
         ragged: list columns to be treated as ragged although all their rows seem to have one length.
         subset: the rows to take, as in the method of that name; all of them by default.
+        subsample: a fraction of these, chosen by chance with ``seed``; above 1, rows are repeated.
         hive: whether ``key=value`` folders are columns.
         index_path: where the manifest stands, if not in the directory.
         item_loader: a ``ParquetLoader``; of use for its ``columns`` only.
@@ -77,6 +78,7 @@ class StreamingDataset:
         pad: object = None,
         ragged: Sequence[str] = (),
         subset: slice | range | Sequence[int] | None = None,
+        subsample: float = 1.0,
         hive: bool = False,
         index_path: str | None = None,
         item_loader: ParquetLoader | None = None,
@@ -108,6 +110,8 @@ class StreamingDataset:
         self._selection: Selection = None
         if subset is not None:
             self._selection = self.subset(subset)._selection
+        if (rows := some_rows(len(self), check.amount("subsample", subsample), self.seed)) is not None:
+            self._selection = self.subset(rows)._selection
 
     # -- what it is ------------------------------------------------------------------------------------------------
 
@@ -133,7 +137,7 @@ class StreamingDataset:
         return f"StreamingDataset({where!r}, {counts}, columns {', '.join(self._columns)})"
 
     def __getstate__(self) -> dict[str, Any]:
-        derived = ("_recipe", "_delivery", "_row_cache")
+        derived = ("_recipe", "_delivery", "_row_cache", "_fingerprint")
         return {name: value for name, value in self.__dict__.items() if name not in derived}
 
     @functools.cached_property
@@ -185,26 +189,11 @@ class StreamingDataset:
     def __iter__(self) -> Iterator[Row]:
         """Yield the rows one by one, in this thread; each full iteration of a shuffled dataset is a new epoch."""
         epoch, self.epoch = self.epoch, self.epoch + 1
-        order = self._order(self.shuffle, self.seed, epoch, None)
-        blocks = read_blocks(
-            order, self._recipe, threads=0, ahead=1, memory_limit=parse_limit(None), stall_limit_s=STALL_LIMIT_S
-        )
-        code, desk, first = UserCode(transform=self.transform), inline_desk(), 0
-        with contextlib.closing(blocks):
-            for step, (block, start, stop) in enumerate(Cuts(blocks, _ROWS_AT_A_TIME, drop_last=False)):
-                batch = self._delivery.batch(block, start, stop)
-                try:
-                    with seeded(self.seed, epoch, step):
-                        rows = code.rows(self._delivery, batch, stop - start, desk)
-                except UserError as caught:
-                    place = place_of(lambda i: self._name(*locate(order, i)), first, step, caught.position)
-                    raise error_of(caught, place, step) from caught.error
-                yield from rows
-                first += stop - start
+        yield from rows_of_epoch(self, epoch)
 
     # -- parts of it -----------------------------------------------------------------------------------------------
 
-    def subset(self, rows: slice | range | Sequence[int]) -> StreamingDataset:
+    def subset(self, rows: slice | range | Sequence[int] | Longs) -> StreamingDataset:
         """Return a dataset of some of the rows: a slice, or numbers in any order, as often as they are named."""
         part = object.__new__(StreamingDataset)
         part.__dict__.update(self.__getstate__())
@@ -223,9 +212,53 @@ class StreamingDataset:
 
     # -- what the loader needs -------------------------------------------------------------------------------------
 
-    def _order(self, shuffle: bool, seed: int, epoch: int, memory_limit: int | None) -> Order:
-        chosen = Shuffle(seed=seed, epoch=epoch, memory_limit=memory_limit) if shuffle else None
-        return make_order(self._source.manifest, self._recipe, self._selection, chosen)
+    def _columns_of(self) -> dict[str, str]:
+        return column_types(self._source, self._columns)
+
+    def _num_rows(self, lanes: int, global_batch: int) -> int:  # noqa: ARG002
+        return len(self)
+
+    def _num_shapes(self) -> int:
+        return 1
+
+    def _num_fragments(self) -> int:
+        return self._source.manifest.num_fragments
+
+    def _facts(self) -> dict[str, Any]:
+        return {"rows": len(self), "data": self._fingerprint}
+
+    @functools.cached_property
+    def _fingerprint(self) -> str:
+        """A number that changes with the rows; not with where they are stored, so that a run can move."""
+        manifest, found = self._source.manifest, hashlib.blake2b(digest_size=8)
+        for numbers in (manifest.fragment_rows, manifest.fragment_group, array("q", [f.size for f in manifest.files])):
+            found.update(numbers.tobytes())
+        selection = self._selection
+        found.update(selection.tobytes() if isinstance(selection, np.ndarray) else repr(selection).encode())
+        return found.hexdigest()
+
+    def _shapes(self, lanes: int, memory_limit: int | None) -> tuple[Shape, ...]:
+        return (make_shape(self._recipe, lanes, memory_limit),)
+
+    def _order(self, reading: Reading) -> Order:
+        shuffled = (reading.seed, reading.epoch) if reading.shuffle else None
+        return make_order(self._source.manifest, self._selection, reading.lanes, reading.shapes[0], shuffled)
+
+    def _blocks(self, reading: Reading, position: int, means: Means) -> Blocks:
+        return read_blocks(self._order(reading), self._recipe, position, means)
+
+    def _located(self, reading: Reading, sample: int) -> tuple[int, int]:
+        """Return the fragment and the row in it that has a number in the epoch."""
+        number, lane = divmod(sample, reading.lanes.total)
+        alone = reading._replace(lanes=Lanes(reading.lanes.total, lane, reading.lanes.total))
+        return locate(self._order(alone), number)
+
+    def _sample_name(self, reading: Reading, sample: int) -> str:
+        return self._name(*self._located(reading, sample))
+
+    def _sample(self, reading: Reading, sample: int) -> Block:
+        fragment, row = self._located(reading, sample)
+        return self._row_cache.get(np.array([sum(self._source.manifest.fragment_rows[:fragment]) + row]))
 
     def _stands(self, number: int) -> tuple[int, int]:
         """Return the fragment and the row in it that has a number in the source."""

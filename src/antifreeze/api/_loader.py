@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import IO, Any
 
 from antifreeze.adapters import InlineBatches, default_memory_limit, make_terms, split_on_error
 from antifreeze.api import _arguments as check
+from antifreeze.api._course import Course
 from antifreeze.api._dataset import StreamingDataset
 from antifreeze.api._delivery import Batch
+from antifreeze.api._parts import Parts
+from antifreeze.api._place import Place, check_batch, from_state, to_state, warn_of_lanes
+from antifreeze.api._readable import Readable, Reading
 from antifreeze.api._rows import RowsProgram, RowsSource
-from antifreeze.api._user_code import Name, UserCode
-from antifreeze.core import ConfigError
+from antifreeze.api._user_code import UserCode
+from antifreeze.core import ConfigError, compare, settle
 from antifreeze.crew import Batches, Crew, History, Pace, Quarters
-from antifreeze.loader import STALL_LIMIT_S, Cuts, parse_limit, read_blocks
-from antifreeze.plan import locate
+from antifreeze.loader import STALL_LIMIT_S, Cuts, Means, parse_limit
+from antifreeze.plan import Seat, Steps, default_lanes
+from antifreeze.ranks import Ranks, find_ranks
 from antifreeze.supervise import Report
 from antifreeze.workers import Blocks
 
@@ -55,11 +60,15 @@ class StreamingDataLoader:
         worker_memory_limit: bytes, or text such as ``"4GB"``, beyond which a worker that has doubled is replaced.
         skip_log: a file to which one line of JSON is added for each row that is left out.
         multiprocessing_context: accepted, and without effect: this process is never forked.
+        rank, world_size: which part of the data this process reads; by default what ``torch.distributed`` says, or the
+            environment of torchrun, SLURM, MPI or Lightning.
+        lanes: the number of parts that an epoch is split into. A run can go on with any number of ranks; one that
+            divides this number costs nothing. By default the ranks, or a multiple of them.
     """
 
     def __init__(
         self,
-        dataset: StreamingDataset,
+        dataset: Readable,
         batch_size: int = 1,
         shuffle: bool | None = None,
         *,
@@ -78,15 +87,12 @@ class StreamingDataLoader:
         max_restarts: int = 100,
         worker_memory_limit: int | str | None = None,
         skip_log: str | os.PathLike[str] | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        lanes: int | None = None,
     ) -> None:
-        if not isinstance(dataset, StreamingDataset):
-            raise ConfigError(
-                f"dataset is a {type(dataset).__name__}; this loader reads antifreeze.StreamingDataset",
-                hint="wrap your files in antifreeze.StreamingDataset(path)",
-                argument="dataset",
-            )
         check.function("collate_fn", collate_fn)
-        self.dataset = dataset
+        self.dataset = dataset = _checked(dataset)
         self.batch_size = check.integer("batch_size", batch_size, 1)
         self.num_workers = check.integer("num_workers", num_workers, 0)
         self.prefetch_factor = (
@@ -99,6 +105,11 @@ class StreamingDataLoader:
         self.persistent_workers = check.flag("persistent_workers", persistent_workers)
         self.timeout = check.seconds("timeout", timeout)
         self.epoch = 0
+        self.rank, self.world_size = rank, world_size
+        if (rank, world_size) != (None, None):
+            find_ranks(rank, world_size)  # raises now what is wrong with them
+        self.lanes = None if lanes is None else check.integer("lanes", lanes, 1)
+        self._place, self._strict = Place(), True
         self.multiprocessing_context = check.start_method("multiprocessing_context", multiprocessing_context)
         self._memory_limit = None if memory_limit is None else parse_limit(memory_limit)
         self.on_error, self.stall_limit, self.max_restarts = on_error, stall_limit, max_restarts
@@ -117,40 +128,97 @@ class StreamingDataLoader:
         self._number = 0
 
     def __len__(self) -> int:
-        """Return the number of batches in an epoch."""
-        rows = len(self.dataset)
-        return rows // self.batch_size if self.drop_last else -(-rows // self.batch_size)
+        """Return the number of batches in an epoch; it is the same on every rank."""
+        ranks = find_ranks(self.rank, self.world_size)
+        return self._steps(ranks, self._place.lanes or self._new_lanes(ranks), 0).number
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch that the next iteration is; each iteration moves on by one."""
-        self.epoch = check.integer("epoch", epoch, 0)
+        epoch = check.integer("epoch", epoch, 0)
+        if epoch != self.epoch:
+            self._place = Place(epoch, 0, self._place.global_batch, self._place.shapes)
+        self.epoch = epoch
+
+    # -- where it stands -------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the run stands: after the last batch that was delivered. JSON can hold it; it is small."""
+        return to_state(self._place, self._facts())
+
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
+        """Have the next iteration go on where a state was saved, on any number of ranks and workers.
+
+        What cannot be continued exactly is refused, or only warned of with ``strict=False``.
+        """
+        if not state:
+            return  # frameworks give what was saved before there was a state
+        place, here = from_state(state), self._facts()
+        if self.lanes is not None and place.lanes is not None:
+            here["lanes"] = self.lanes
+        settle(compare(state, here), strict=strict, lost="samples of this epoch may be repeated or left out")
+        if "lanes" in here and place.lanes != self.lanes:
+            place = place._replace(shapes=())
+        self._place = place
+        self._strict, self.epoch = strict, place.epoch
+
+    def _facts(self) -> dict[str, Any]:
+        return {"seed": self.seed, "shuffle": self.shuffle, "drop_last": self.drop_last, **self.dataset._facts()}
+
+    def _new_lanes(self, ranks: Ranks) -> int:
+        return self.lanes or default_lanes(ranks.world_size, self.dataset._num_fragments() if self.shuffle else 0)
+
+    def _steps(self, ranks: Ranks, lanes: int, first: int) -> Steps:
+        global_batch = self.batch_size * ranks.world_size
+        return Steps(self.dataset._num_rows(lanes, global_batch), global_batch, self.drop_last, first)
+
+    def _begin(self) -> Course:
+        """Return what this rank reads in the epoch that begins, or goes on, now."""
+        ranks, dataset = find_ranks(self.rank, self.world_size), self.dataset
+        epoch, self.epoch = self.epoch, self.epoch + 1
+        place = self._place if self._place.epoch == epoch else self._place._replace(epoch=epoch, sample=0)
+        shapes = place.shapes or dataset._shapes(self._new_lanes(ranks), self._memory_limit)
+        steps = self._steps(ranks, shapes[0].lanes, place.sample)
+        if place.sample and place.global_batch != steps.global_batch:
+            check_batch(place.global_batch, self.batch_size, ranks.world_size, strict=self._strict)
+        seat = Seat((ranks.rank + place.sample) % ranks.world_size, ranks.world_size, shapes[0].lanes)
+        if seat.every > 1 and ranks.rank == 0:
+            warn_of_lanes(seat)
+        self._place = Place(epoch, place.sample, steps.global_batch, shapes)
+        reading = Reading(seat.read, shapes, self.shuffle, self.seed, epoch, steps.global_batch)
+        return Course(dataset, reading, seat, steps)
 
     def __iter__(self) -> Iterator[Batch]:
-        """Return an iterator over one epoch.
+        """Return an iterator over one epoch, or over what is left of it after ``load_state_dict``.
 
         It is lazy: nothing starts, and no epoch is used up, before its first batch is asked for. Frameworks make
         iterators that they throw away.
         """
-        epoch, self.epoch = self.epoch, self.epoch + 1
-        dataset, stall_limit_s = self.dataset, self.timeout or STALL_LIMIT_S
+        stall_limit_s = self.timeout or STALL_LIMIT_S
         if self.num_workers:
-            dataset._look(stall_limit_s)
-        order = dataset._order(self.shuffle, self.seed, epoch, self._memory_limit)
-        blocks = read_blocks(
-            order,
-            dataset._recipe,
-            threads=self.num_workers,
-            ahead=self.prefetch_factor,
-            memory_limit=parse_limit(self._memory_limit),
-            stall_limit_s=stall_limit_s,
+            self.dataset._look(stall_limit_s)
+        course = self._begin()
+        blocks = course.blocks(
+            Means(
+                threads=self.num_workers,
+                ahead=self.prefetch_factor,
+                memory_limit=parse_limit(self._memory_limit),
+                stall_limit_s=stall_limit_s,
+            )
         )
         # Closed here, not when it is dropped: an error that the user keeps holds this frame, and with it the threads.
-        with closing(blocks):
-            cuts = Cuts(blocks, self.batch_size, drop_last=self.drop_last, blocks_are_ready=blocks.is_ready)
-            if self._code.is_empty:
-                yield from self._plain(blocks, cuts)
-            else:
-                yield from self._made(blocks, cuts, epoch, lambda i: dataset._name(*locate(order, i)))
+        with closing(blocks), self._watched(blocks, course):
+            count, ready = course.steps.number, blocks.is_ready
+            cuts = Cuts(blocks, self.batch_size, count=count, spare=course.spare, blocks_are_ready=ready)
+            batches = self._plain(blocks, cuts) if self._code.is_empty else self._made(blocks, cuts, course)
+            for step, batch in batches:
+                self._place = course.after(step)
+                yield batch
+
+    def _watched(self, blocks: Blocks, course: Course) -> AbstractContextManager[object]:
+        """Let other ranks see how the epoch goes. Worker processes see to that themselves."""
+        if self.num_workers and not self._code.is_empty:
+            return nullcontext()
+        return closing(self._history.watched(blocks, course.reading.epoch, self.stall_limit))
 
     def report(self, file: IO[str] | None = None) -> Report:
         """Print what happened so far, and what would help most; return the same as an object."""
@@ -158,11 +226,11 @@ class StreamingDataLoader:
         print(report, file=file or sys.stdout)
         return report
 
-    def _plain(self, blocks: Blocks, cuts: Cuts) -> Iterator[Batch]:
-        """Yield rows as they were decoded."""
+    def _plain(self, blocks: Blocks, cuts: Cuts) -> Iterator[tuple[int, Batch]]:
+        """Yield rows as they were decoded, each batch with the number of steps that are over with it."""
         delivery, history = self.dataset._delivery, self._history
         history.asked()
-        for block, start, stop in cuts:
+        for step, (block, start, stop) in enumerate(cuts, 1):
             blocks.check_process()
             batch = delivery.batch(block, start, stop)
             history.delivered(stop - start, block.nbytes * (stop - start) // max(block.num_rows, 1))
@@ -170,16 +238,16 @@ class StreamingDataLoader:
             if self.pin_memory:
                 batch = delivery.pin(batch)
             history.answered()
-            yield batch
+            yield step, batch
             history.asked()
         history.epochs += 1
         history.ended()
 
-    def _made(self, blocks: Blocks, cuts: Cuts, epoch: int, name: Name) -> Iterator[Batch]:
-        """Yield what the user's functions make of the rows."""
+    def _made(self, blocks: Blocks, cuts: Cuts, course: Course) -> Iterator[tuple[int, Batch]]:
+        """Yield what the user's functions make of the rows, each batch with the number of steps that are over."""
         delivery = self.dataset._delivery
         self._number += 1
-        source = RowsSource(cuts, delivery, name, number=self._number, epoch=epoch, seed=self.seed)
+        source = RowsSource(cuts, delivery, course, number=self._number)
         batches: Iterator[Batch]
         if self.num_workers == 0:
             batches = InlineBatches(
@@ -196,10 +264,12 @@ class StreamingDataLoader:
                 in_order=True,
                 timeout_s=self.timeout,
                 decide=self._decide,
+                upstream=blocks.where,
+                epoch=course.reading.epoch,
             )
         for batch in batches:
             blocks.check_process()
-            yield delivery.pin(batch) if self.pin_memory else batch
+            yield source.num_over, delivery.pin(batch) if self.pin_memory else batch
 
     @property
     def _code(self) -> UserCode:
@@ -213,3 +283,14 @@ class StreamingDataLoader:
 
     def __repr__(self) -> str:
         return f"StreamingDataLoader({self.dataset!r}, batch_size={self.batch_size}, num_workers={self.num_workers})"
+
+
+def _checked(dataset: Any) -> Readable:
+    if not isinstance(dataset, StreamingDataset | Parts):
+        raise ConfigError(
+            f"dataset is a {type(dataset).__name__}; this loader reads antifreeze.StreamingDataset",
+            hint="wrap your files in antifreeze.StreamingDataset(path)",
+            argument="dataset",
+        )
+    found: Any = dataset  # those that are made of others are readable, each in its own way
+    return found  # type: ignore[no-any-return]

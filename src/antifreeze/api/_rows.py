@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from antifreeze.api._course import Course
 from antifreeze.api._delivery import Delivery
-from antifreeze.api._user_code import Name, UserCode, place_of
+from antifreeze.api._user_code import UserCode, place_of
 from antifreeze.child import Desk, Nothing, Result, Task
 from antifreeze.crew import Member
 from antifreeze.loader import Cuts
@@ -28,6 +29,8 @@ class Rows(NamedTuple):
     value: Any
     num_rows: int
     epoch: int
+    number: int
+    """The number in the epoch of the first of them: what their random numbers depend on."""
 
 
 class RowsProgram:
@@ -44,7 +47,7 @@ class RowsProgram:
     def make(self, task: Task, desk: Desk) -> Any:
         """Return the batch that the user's functions make of the rows."""
         rows: Rows = task.what
-        desk.seed(task.seed, rows.epoch, task.step)
+        desk.seed(task.seed, rows.epoch, rows.number)
         batch = self._code.apply(self._delivery, self._batch(rows.value), rows.num_rows, desk, task.skip)
         if batch is None:
             raise Nothing
@@ -59,10 +62,12 @@ class RowsProgram:
 class RowsSource:
     """One task for each batch that is cut from decoded rows."""
 
-    def __init__(self, cuts: Cuts, delivery: Delivery, name: Name, *, number: int, epoch: int, seed: int) -> None:
-        self._cuts, self._delivery, self._name = cuts, delivery, name
-        self._number, self._epoch, self._seed = number, epoch, seed
+    def __init__(self, cuts: Cuts, delivery: Delivery, course: Course, *, number: int) -> None:
+        self._cuts, self._delivery, self._course = cuts, delivery, course
+        self._number = number
         self._step = self._first = 0
+        self.num_over = 0
+        """How many steps are over: those that were delivered, and those of which nothing was left to deliver."""
 
     def next(self) -> tuple[Task, int | None] | None:
         """Return the next task. May wait for the decoder, as long as it moves."""
@@ -71,8 +76,9 @@ class RowsSource:
         except StopIteration:
             return None
         here = Here(block, start, stop, self._first)
-        what = Rows(here, stop - start, self._epoch)
-        task = Task(epoch=self._number, step=self._step, seed=self._seed, what=what)
+        reading = self._course.reading
+        what = Rows(here, stop - start, reading.epoch, self._course.sample(self._first))
+        task = Task(epoch=self._number, step=self._step, seed=reading.seed, what=what)
         self._first += stop - start
         self._step += 1
         return task, None
@@ -90,6 +96,10 @@ class RowsSource:
     def came_back(self, task: Task, result: Result, slot: int) -> None:
         """Rows do not depend on results."""
 
+    def took(self, result: Result) -> None:
+        """Count the steps."""
+        self.num_over = result.step + 1
+
     def is_over(self, slot: int | None) -> bool:  # noqa: ARG002
         """Rows are for any worker."""
         return False
@@ -102,4 +112,6 @@ class RowsSource:
 
     def name(self, task: Task, sample: str, position: int) -> str:  # noqa: ARG002
         """Return in words which row, or which rows, something is about."""
-        return place_of(self._name, task.what.value.first, task.step, position)
+        steps = self._course.steps
+        step = steps.first // steps.global_batch + task.step
+        return place_of(self._course.name, task.what.value.first, step, position)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 
 from antifreeze.workers import Block
@@ -11,20 +12,25 @@ Cut = tuple[Block, int, int]
 
 
 class Cuts:
-    """Stretches of ``batch_size`` rows, without a copy unless one lies across blocks."""
+    """Stretches of ``batch_size`` rows, without a copy unless one lies across blocks.
+
+    With ``count``, so many and no more; where rows are missing for one, ``spare`` gives some.
+    """
 
     def __init__(
         self,
         blocks: Iterator[Block],
         batch_size: int,
         *,
-        drop_last: bool,
+        count: int | None = None,
+        spare: Callable[[], Block] | None = None,
         blocks_are_ready: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._batch_size, self._drop_last = batch_size, drop_last
+        self._batch_size = batch_size
         self._blocks_are_ready = blocks_are_ready
         self._whole = False
-        self._cuts = self._cut(blocks)
+        cuts = self._cut(blocks)
+        self._cuts = cuts if count is None else self._counted(cuts, count, spare)
 
     def __iter__(self) -> Iterator[Cut]:
         return self
@@ -58,5 +64,15 @@ class Cuts:
                 have = block.num_rows - start
                 rest = [block.slice(start, block.num_rows)]
             del block  # while the next one is awaited, this one's memory is not ours to hold
-        if rest and not self._drop_last:
+        if rest:
             yield type(rest[0]).join(rest), 0, have
+
+    def _counted(self, cuts: Iterator[Cut], count: int, spare: Callable[[], Block] | None) -> Iterator[Cut]:
+        """Yield so many stretches: every rank has the same number, whether its rows suffice for them or not."""
+        found = 0
+        for found, cut in enumerate(itertools.islice(cuts, count), 1):  # noqa: B007
+            yield cut
+        if spare is not None:
+            for _ in range(found, count):
+                block = spare()
+                yield block, 0, block.num_rows

@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from antifreeze.core import Manifest
+from antifreeze.loader._kept import Kept
 from antifreeze.loader._recipe import PIECE_NBYTES, Recipe
-from antifreeze.plan import Limits, Listed, Longs, Order, Sequential, Shuffled, view_of_all, view_of_range, view_of_rows
+from antifreeze.plan import (
+    LANES,
+    Lanes,
+    Limits,
+    Listed,
+    Longs,
+    Order,
+    Sequential,
+    Shuffling,
+    Woven,
+    round_at,
+    view_of_all,
+    view_of_range,
+    view_of_rows,
+    woven,
+)
 from antifreeze.workers import Arena, Blocks, InlineBlocks, Producer, ThreadedBlocks
 
 WINDOW_NBYTES = 32 << 20
@@ -22,33 +39,45 @@ Selection = range | Longs | None
 """Which rows of a source a dataset has, in order: all, consecutive ones, or a list."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shuffle:
-    """What the order of a shuffled epoch depends on, apart from the data."""
+class Shape(NamedTuple):
+    """What the order of an epoch depends on beside the data and the seed. A run that goes on must keep it."""
 
-    seed: int
-    epoch: int
-    memory_limit: int | None
-    """Only a limit that the user has set: what the machine has must not change the order."""
+    lanes: int
+    window_rows: int
+    """How many rows of a lane are shuffled among each other at a time."""
+    streams: int
+    """How many fragments of a lane are read at a time."""
 
 
-def make_order(manifest: Manifest, recipe: Recipe, selection: Selection, shuffle: Shuffle | None) -> Order:
-    """Return the order in which an epoch delivers the selected rows."""
+def make_shape(recipe: Recipe, lanes: int, memory_limit: int | None) -> Shape:
+    """Return the shape of a new run. Only a limit that the user has set counts: the machine must not change the order.
+
+    A window and the streams of one loader are shared out to its lanes, but no thinner than to eight.
+    """
+    window = _window_rows(recipe, memory_limit)
+    share = min(lanes, LANES)
+    return Shape(lanes, max(1, window // share), max(1, _streams(recipe, memory_limit) // share))
+
+
+def make_order(
+    manifest: Manifest, selection: Selection, lanes: Lanes, shape: Shape, shuffled: tuple[int, int] | None
+) -> Order:
+    """Return the order in which some lanes deliver the selected rows; ``shuffled`` is seed and epoch, if it is."""
     sizes = manifest.fragment_rows
-    window = _window_rows(recipe, shuffle.memory_limit if shuffle else None)
     if isinstance(selection, np.ndarray):
         ascending = bool((np.diff(selection) >= 0).all())
-        if shuffle is None and not ascending:
-            return Listed(np.asarray(sizes), selection, window)
+        if shuffled is None and not ascending:
+            return Listed(np.asarray(sizes), woven(selection, lanes), shape.window_rows)
         view = view_of_rows(sizes, selection if ascending else np.sort(selection))
     elif selection is None:
         view = view_of_all(sizes)
     else:
         view = view_of_range(sizes, selection.start, selection.stop)
-    if shuffle is None or not len(view.sizes):
-        return Sequential(view)
-    streams = _streams(recipe, shuffle.memory_limit)
-    return Shuffled(view, seed=shuffle.seed, epoch=shuffle.epoch, window_rows=window, streams=streams)
+    if shuffled is not None:
+        return Woven(view, lanes, Shuffling(*shuffled, shape.window_rows, shape.streams))
+    if len(lanes.numbers) == 1:
+        return Sequential(view, lanes.total, lanes.first)
+    return Woven(view, lanes, None, window_rows=shape.window_rows)
 
 
 def _window_rows(recipe: Recipe, memory_limit: int | None) -> int:
@@ -64,19 +93,39 @@ def _streams(recipe: Recipe, memory_limit: int | None) -> int:
     return max(1, min(_STREAMS, memory_limit // 2 // (recipe.open_nbytes + piece)))
 
 
-def read_blocks(
-    order: Order, recipe: Recipe, *, threads: int, ahead: int, memory_limit: int, stall_limit_s: float
-) -> Blocks:
-    """Start an epoch and return its blocks in order. Without threads, they are made when they are asked for."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """What an epoch is read with."""
+
+    threads: int = 0
+    """Without threads, blocks are made when they are asked for."""
+    ahead: int = 1
+    memory_limit: int
+    stall_limit_s: float = STALL_LIMIT_S
+
+    def shared(self, number: int) -> Means:
+        """Return what each of several has."""
+        return replace(self, memory_limit=self.memory_limit // number)
+
+
+def read_blocks(order: Order, recipe: Recipe, position: int, means: Means) -> Blocks:
+    """Start an epoch at a position and return its blocks in order."""
+    threads, memory_limit = means.threads, means.memory_limit
     decoding = recipe.decoding
     if memory_limit < _ROOMY_NBYTES:  # every open fragment holds a piece
         rows = max(1, decoding.piece_rows * memory_limit // _ROOMY_NBYTES)
         decoding = replace(decoding, piece_rows=rows)
-    producer = Producer(order, decoding, recipe.block, Arena(memory_limit // 4))
-    if threads == 0:
-        return InlineBlocks(producer)
+    first = round_at(order, position)
+    producer = Producer(order, decoding, recipe.block, Arena(memory_limit // 4), first)
+    blocks = _started(producer, recipe, threads, means) if threads else InlineBlocks(producer)
+    # A round is made as a whole: what was delivered of it before is left out again.
+    return blocks if position == order.start(first) else Kept(blocks, skip=position - order.start(first))
+
+
+def _started(producer: Producer, recipe: Recipe, threads: int, means: Means) -> ThreadedBlocks:
+    order, memory_limit, stall_limit_s = producer.order, means.memory_limit, means.stall_limit_s
     # The rest of the limit is left to what is open and being decoded, and to what the allocators keep.
-    rounds = threads * ahead if not order.deals else ahead
+    rounds = threads * means.ahead if not order.deals else means.ahead
     limits = Limits(nbytes=memory_limit * 5 // 8, rounds_ahead=rounds)
     return ThreadedBlocks(
         producer, threads=threads, limits=limits, row_nbytes=recipe.row_nbytes, stall_limit_s=stall_limit_s

@@ -13,7 +13,7 @@ import pyarrow as pa
 from antifreeze.core import ColumnFacts, ConfigError, DataError, SourceChanged, UnknownColumn
 from antifreeze.formats import Converter, Leaf, Parquet, Where, infer_shapes
 from antifreeze.loader._source import Source
-from antifreeze.workers import Arrays, ArrowRows, Block, Decoding, Note, StreamReader
+from antifreeze.workers import Arrays, ArrowRows, Decoded, Decoding, Note, StreamReader
 
 PIECE_NBYTES = 4 << 20
 """Rows are decoded in pieces of about this size: larger ones leave the cache and take up to three times the CPU."""
@@ -39,11 +39,17 @@ class Recipe:
     """How the rows of a dataset are read and converted."""
 
     decoding: Decoding
-    block: type[Block]
+    block: type[Decoded]
     leaves: tuple[Leaf, ...]
     row_nbytes: int
     open_nbytes: int
     """What a fragment holds while it is open, beside the piece that is being decoded."""
+
+
+def column_types(source: Source, columns: Sequence[str]) -> dict[str, str]:
+    """Return the types of some columns, in words."""
+    types = {field.name: str(field.type) for field in source.schema} | {p.name: str(p.type) for p in source.partitions}
+    return {name: types[name] for name in columns}
 
 
 def chosen_columns(source: Source, columns: Sequence[str] | None) -> tuple[str, ...]:

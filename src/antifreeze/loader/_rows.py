@@ -11,7 +11,7 @@ import numpy as np
 from antifreeze.core import Manifest
 from antifreeze.loader._recipe import Recipe
 from antifreeze.plan import Longs, view_of_rows
-from antifreeze.workers import Block, Note, StreamReader
+from antifreeze.workers import Decoded, Note, StreamReader
 
 _KEPT_NBYTES = 64 << 20
 
@@ -26,12 +26,12 @@ class RowCache:
     def __init__(self, manifest: Manifest, recipe: Recipe) -> None:
         self._sizes, self._recipe = manifest.fragment_rows, recipe
         self._reader = StreamReader(recipe.decoding)
-        self._pieces: OrderedDict[tuple[int, int], Block] = OrderedDict()
+        self._pieces: OrderedDict[tuple[int, int], Decoded] = OrderedDict()
         self._nbytes = 0
         self._note = Note("main thread")
         self._lock = threading.Lock()
 
-    def get(self, rows: Longs) -> Block:
+    def get(self, rows: Longs) -> Decoded:
         """Return the rows with the given numbers, which ascend, as one block that shares no memory with another."""
         view = view_of_rows(self._sizes, rows)
         with self._lock:
@@ -42,13 +42,13 @@ class RowCache:
             ]
         return self._recipe.block.join(parts)
 
-    def _pieces_with(self, fragment: int, rows: Longs) -> Iterator[tuple[Block, Longs]]:
+    def _pieces_with(self, fragment: int, rows: Longs) -> Iterator[tuple[Decoded, Longs]]:
         size = self._recipe.decoding.piece_rows
         for number in np.unique(rows // size).tolist():
             wanted = rows[rows // size == number] - number * size
             yield self._piece(fragment, number), wanted
 
-    def _piece(self, fragment: int, number: int) -> Block:
+    def _piece(self, fragment: int, number: int) -> Decoded:
         key = (fragment, number)
         if key in self._pieces:
             self._pieces.move_to_end(key)

@@ -1,21 +1,23 @@
 """The order of an epoch, as rounds that can each be made on their own.
 
-A round is a stretch of consecutive positions of the epoch. It is made of parts, each read from one stream: a
-sequence of fragments that is cheapest to decode from front to back. Three orders share this shape:
+A round is a stretch of consecutive positions of the epoch, or of a rank's part of it. It is made of parts, each read
+from one stream: a sequence of fragments that is cheapest to decode from front to back. Three orders share this shape:
 
 Sequential   a round is one fragment; rows are delivered as they are decoded
 Listed       a round is a stretch of a list of rows; its parts are the fragments that the list names there
-Shuffled     a round takes some rows from each of several streams and deals them to random positions
+Woven        a round takes some rows from each of several streams and deals them to their places (``_woven``)
 """
 
 from __future__ import annotations
 
+import bisect
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from antifreeze.plan._permute import Longs, Use, permutation
+from antifreeze.plan._lanes import stretch
+from antifreeze.plan._permute import Longs
 from antifreeze.plan._view import View, view_of_rows
 
 
@@ -44,6 +46,31 @@ class Task:
         return sum(span.stop - span.start for span in self.spans)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Spans:
+    """Consecutive rows of several parts of a view, one after the other. Arrays: there may be a million."""
+
+    parts: Longs
+    starts: Longs
+    sizes: Longs
+
+    def span(self, index: int) -> Span:
+        """Return one of them."""
+        start = int(self.starts[index])
+        return Span(part=int(self.parts[index]), start=start, stop=start + int(self.sizes[index]))
+
+
+def cut(view: View, parts: Longs, begin: int, stop: int) -> Spans:
+    """Return the rows from ``begin`` to ``stop``, counted over the given parts in their order."""
+    ends = np.cumsum(view.sizes[parts])
+    low = int(np.searchsorted(ends, begin, side="right"))
+    high = int(np.searchsorted(ends, stop, side="left")) + 1 if stop > begin else low
+    kept, ends = parts[low:high], ends[low:high]
+    begins = ends - view.sizes[kept]
+    starts = np.maximum(begins, begin) - begins
+    return Spans(parts=kept, starts=starts, sizes=np.minimum(ends, stop) - begins - starts)
+
+
 class Order(Protocol):
     """The order of one epoch."""
 
@@ -70,24 +97,24 @@ class Order(Protocol):
 
 
 class Sequential:
-    """The rows as they stand in the files."""
+    """The rows as they stand in the files: all of them, or those of one lane."""
 
     deals = False
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, lanes: int = 1, lane: int = 0) -> None:
         self.view = view
-        self.num_rounds = len(view.sizes)
-        self._starts = np.concatenate([[0], np.cumsum(view.sizes)])
+        self._spans = cut(view, np.arange(len(view.sizes)), *stretch(view.num_rows, lanes, lane))
+        self.num_rounds = len(self._spans.parts)
+        self._starts = np.concatenate([[0], np.cumsum(self._spans.sizes)])
 
     def start(self, round_: int) -> int:
         return int(self._starts[round_])
 
     def tasks(self, round_: int) -> tuple[Task, ...]:
-        span = Span(part=round_, start=0, stop=int(self.view.sizes[round_]))
-        return (Task(round=round_, stream=round_, first=0, spans=(span,)),)
+        return (Task(round=round_, stream=round_, first=0, spans=(self._spans.span(round_),)),)
 
     def places(self, round_: int) -> Longs:
-        return np.arange(int(self.view.sizes[round_]))
+        return np.arange(int(self._spans.sizes[round_]))
 
     def stays_open(self, task: Task) -> bool:  # noqa: ARG002
         return False
@@ -111,9 +138,9 @@ class Listed:
             self._places.append(ascending)
             self._first_part.append(self._first_part[-1] + len(views[-1].sizes))
         self.view = View(
-            fragment=np.concatenate([v.fragment for v in views]),
-            start=np.concatenate([v.start for v in views]),
-            sizes=np.concatenate([v.sizes for v in views]),
+            fragment=_joined([v.fragment for v in views]),
+            start=_joined([v.start for v in views]),
+            sizes=_joined([v.sizes for v in views]),
             rows=tuple(part for v in views for part in v.rows or ()),
         )
 
@@ -135,74 +162,25 @@ class Listed:
         return False
 
 
-class Shuffled:
-    """Fragments in random order, read through several streams, rows dealt anew within each round.
+def _joined(parts: list[Longs]) -> Longs:
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
-    The permuted fragments are dealt to ``streams`` streams in turn. A round takes from every stream a share of its
-    rows, in proportion to the stream's length, so that all streams last until the end of the epoch: the last batch
-    is as mixed as the first, no fragment is read twice, and any round is found by arithmetic.
-    """
 
-    deals = True
-
-    def __init__(self, view: View, *, seed: int, epoch: int, window_rows: int, streams: int) -> None:
-        self.view = view
-        self._seed, self._epoch = seed, epoch
-        order = permutation(len(view.sizes), seed=seed, epoch=epoch, use=Use.FRAGMENTS)
-        self._streams = [order[j::streams] for j in range(min(streams, len(order)))]
-        self._ends = [np.cumsum(view.sizes[parts]) for parts in self._streams]
-        self._lengths = np.array([ends[-1] for ends in self._ends], dtype=np.int64)
-        self.num_rounds = -(-view.num_rows // window_rows)
-
-    def _taken(self, round_: int) -> Longs:
-        """Return how many rows of each stream all rounds before this one take together."""
-        # Python's integers: lengths times rounds may pass 2**63.
-        return np.array([int(n) * round_ // self.num_rounds for n in self._lengths], dtype=np.int64)
-
-    def start(self, round_: int) -> int:
-        return int(self._taken(round_).sum())
-
-    def tasks(self, round_: int) -> tuple[Task, ...]:
-        tasks, first = [], 0
-        begins, stops = self._taken(round_).tolist(), self._taken(round_ + 1).tolist()
-        for stream, (begin, stop) in enumerate(zip(begins, stops, strict=True)):
-            if stop > begin:
-                spans = self._spans(stream, begin, stop)
-                tasks.append(Task(round=round_, stream=stream, first=first, spans=spans))
-                first += stop - begin
-        return tuple(tasks)
-
-    def _spans(self, stream: int, begin: int, stop: int) -> tuple[Span, ...]:
-        ends, spans = self._ends[stream], []
-        at = int(np.searchsorted(ends, begin, side="right"))
-        while begin < stop:
-            upto = min(stop, int(ends[at]))
-            part = int(self._streams[stream][at])
-            base = int(ends[at] - self.view.sizes[part])
-            if upto > begin:
-                spans.append(Span(part=part, start=begin - base, stop=upto - base))
-            begin, at = upto, at + 1
-        return tuple(spans)
-
-    def places(self, round_: int) -> Longs:
-        size = self.start(round_ + 1) - self.start(round_)
-        return permutation(size, seed=self._seed, epoch=self._epoch, use=Use.ROUND, index=round_)
-
-    def stays_open(self, task: Task) -> bool:
-        return task.round + 1 < self.num_rounds
+def round_at(order: Order, position: int) -> int:
+    """Return the round that delivers a position of the epoch; the number of rounds, if none does."""
+    return bisect.bisect_right(range(order.num_rounds), position, key=lambda round_: order.start(round_ + 1))
 
 
 def locate(order: Order, position: int) -> tuple[int, int]:
     """Return the fragment and the row in it that an epoch delivers at a position. For messages; not fast."""
-    low, high = 0, order.num_rounds - 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if order.start(middle) <= position else (low, middle - 1)
-    at = int(np.flatnonzero(order.places(low) == position - order.start(low))[0])
-    for task in order.tasks(low):
+    round_ = round_at(order, position)
+    if round_ == order.num_rounds:
+        raise IndexError(f"position {position} of {order.start(order.num_rounds)}")
+    at = int(np.flatnonzero(order.places(round_) == position - order.start(round_))[0])
+    for task in order.tasks(round_):
         offset = at - task.first
         for span in task.spans:
             if offset < span.stop - span.start:
                 return order.view.locate(span.part, span.start + offset)
             offset -= span.stop - span.start
-    raise IndexError(f"position {position} of {order.start(order.num_rounds)}")
+    raise AssertionError(f"round {round_} has no row for each of its places")

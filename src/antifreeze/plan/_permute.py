@@ -17,22 +17,23 @@ class Use(enum.IntEnum):
 
     FRAGMENTS = 1
     ROUND = 2
-    STEP = 3
+    MIX = 3
+    SPLIT = 4
 
 
-def _generator(seed: int, epoch: int, use: Use, index: int) -> np.random.Philox:
+def _generator(seed: int, epoch: int, use: Use, index: int, lane: int) -> np.random.Philox:
     # As arrays of unsigned numbers: of a list that holds one above 2**63, NumPy makes floats, and rounds it.
     key = np.array([seed & _WORD, epoch & _WORD], np.uint64)
-    return np.random.Philox(key=key, counter=np.array([0, int(use), index, 0], np.uint64))
+    return np.random.Philox(key=key, counter=np.array([0, int(use), index, lane], np.uint64))
 
 
-def permutation(size: int, *, seed: int, epoch: int, use: Use, index: int = 0) -> Longs:
+def permutation(size: int, *, seed: int, epoch: int, use: Use, index: int = 0, lane: int = 0) -> Longs:
     """Return a permutation of ``range(size)`` that depends on the arguments alone.
 
     Philox is counter-based and its raw stream is fixed by specification. NumPy's ``shuffle`` and ``permutation``
     are not: they may change between releases, and a run could not be resumed.
     """
-    generator = _generator(seed, epoch, use, index)
+    generator = _generator(seed, epoch, use, index, lane)
     raw = generator.random_raw(size) if size else np.empty(0, np.uint64)
     # Sorting values that carry their own index in the low bits gives the permutation itself. Every key differs,
     # so no sorting algorithm can disagree with another about ties, and sorting is several times faster than argsort.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from antifreeze.plan._permute import Longs
+from antifreeze.plan._permute import Longs, Use, permutation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,3 +56,12 @@ def view_of_rows(fragment_rows: Sequence[int], rows: Longs) -> View:
     begins = np.concatenate([[0], ends])[kept] if len(kept) else np.empty(0, np.int64)
     parts = tuple(rows[f : f + n] - b for f, n, b in zip(first, counts, begins, strict=True))
     return View(fragment=kept, start=np.zeros_like(kept), sizes=counts.astype(np.int64), rows=parts)
+
+
+def some_rows(size: int, amount: float, seed: int) -> Longs | None:
+    """Return a random part of ``range(size)``, ascending; above 1, rows are repeated. None means all of them."""
+    if amount == 1:
+        return None
+    order = permutation(size, seed=seed, epoch=0, use=Use.SPLIT)
+    whole, rest = divmod(int(size * amount + 1e-6), max(1, size))
+    return np.sort(np.concatenate([*[order] * whole, order[:rest]]))

@@ -1,5 +1,10 @@
 """Where litData keeps these names, so that ``from litdata.streaming...`` moves over by its first word."""
 
-from antifreeze.api import StreamingDataLoader, StreamingDataset
+from antifreeze.api import (
+    CombinedStreamingDataset,
+    ParallelStreamingDataset,
+    StreamingDataLoader,
+    StreamingDataset,
+)
 
-__all__ = ["StreamingDataLoader", "StreamingDataset"]
+__all__ = ["CombinedStreamingDataset", "ParallelStreamingDataset", "StreamingDataLoader", "StreamingDataset"]

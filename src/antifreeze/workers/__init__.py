@@ -1,7 +1,7 @@
 """Who makes tasks into blocks: the calling thread, or decoder threads beside it."""
 
 from antifreeze.workers._arena import Arena
-from antifreeze.workers._block import Arrays, ArrowRows, Block
+from antifreeze.workers._block import Arrays, ArrowRows, Block, Decoded
 from antifreeze.workers._board import Note
 from antifreeze.workers._bounded import bounded
 from antifreeze.workers._produce import Blocks, InlineBlocks, Producer
@@ -13,6 +13,7 @@ __all__ = [
     "Arrays",
     "ArrowRows",
     "Block",
+    "Decoded",
     "Blocks",
     "Decoding",
     "InlineBlocks",

@@ -35,6 +35,10 @@ class Block(Protocol):
         """Return the rows of several blocks as one, copied."""
         ...
 
+
+class Decoded(Block, Protocol):
+    """Rows as a decoder gives them."""
+
     def settled(self, arena: Arena) -> Self:
         """Return the rows in memory that is good to keep for a while."""
         ...
@@ -52,7 +56,7 @@ class Dealer(Protocol):
         """Put a block whose rows are the ``first``-th of the round and those that follow."""
         ...
 
-    def finish(self) -> Block:
+    def finish(self) -> Decoded:
         """Return the complete round. Called once, after every row was put."""
         ...
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 import linecache
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+from antifreeze.ranks import Place
+
+_WAITS = ("wait for room", "done")
 
 
 @dataclass(slots=True)
@@ -27,6 +32,16 @@ class Note:
         self.stage, self.file, self.row_group, self.row = stage, file, row_group, row
         self.moves += 1
         self.since_s = time.monotonic()
+
+
+def place_of(notes: Sequence[Note]) -> Place:
+    """Return where the thread stands that has not moved for longest although it has work, for other ranks."""
+    busy = [note for note in notes if note.stage not in _WAITS]
+    if not busy:
+        return Place()
+    note = min(busy, key=lambda note: note.since_s)
+    what = f"{note.file}, row group {note.row_group}, row {note.row}" if note.file else ""
+    return Place(note.name, note.stage, what, time.monotonic() - note.since_s)
 
 
 def describe(note: Note) -> str:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from antifreeze.core import Stalled
-from antifreeze.workers._board import Note, describe
+from antifreeze.ranks import Standing, watch_ranks
+from antifreeze.workers._board import Note, describe, place_of
 
 T = TypeVar("T")
 
@@ -45,6 +46,17 @@ class Patience:
             raise stalled(self._notes, now_s - self._since_s)
 
 
+class _Look:
+    """A piece of work, as other ranks see it."""
+
+    def __init__(self, note: Note) -> None:
+        self._note, self._since_s = note, time.monotonic()
+
+    def standing(self) -> Standing:
+        waited_s = time.monotonic() - self._since_s
+        return Standing(0, 0, waited_s, waited_s, place_of([self._note]))
+
+
 def bounded(work: Callable[[Note], T], limit_s: float) -> T:
     """Return what ``work`` returns, or raise ``Stalled`` when it has not moved for the limit."""
     note, done = Note("decoder thread"), threading.Event()
@@ -62,9 +74,10 @@ def bounded(work: Callable[[Note], T], limit_s: float) -> T:
     # A daemon: if it is stuck in a dead file system, it must not keep the interpreter from ending.
     thread = threading.Thread(target=run, name="antifreeze-first-look", daemon=True)
     thread.start()
-    patience = Patience([note], limit_s)
-    while not done.wait(patience.look_s):
-        patience.check()
+    patience, look = Patience([note], limit_s), _Look(note)
+    with watch_ranks(look, _Look.standing):
+        while not done.wait(patience.look_s):
+            patience.check()
     thread.join(patience.look_s)
     if errors:
         raise errors[0]

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from antifreeze.plan import Order, Span, Task
+from antifreeze.ranks import Place
 from antifreeze.workers._arena import Arena
-from antifreeze.workers._block import Block, Dealer
-from antifreeze.workers._board import Note
+from antifreeze.workers._block import Block, Dealer, Decoded
+from antifreeze.workers._board import Note, place_of
 from antifreeze.workers._stream import Decoding, StreamReader
 
 
@@ -28,15 +29,17 @@ class Producer:
     Tasks of different streams may be produced at the same time; those of one stream only one after the other.
     """
 
-    def __init__(self, order: Order, decoding: Decoding, block: type[Block], arena: Arena) -> None:
-        self.order = order
+    def __init__(
+        self, order: Order, decoding: Decoding, block: type[Decoded], arena: Arena, first_round: int = 0
+    ) -> None:
+        self.order, self.first_round = order, first_round
         self._decoding, self._block = decoding, block
         self.arena = arena
         self._lock = threading.Lock()
         self._rounds: dict[int, _Round] = {}
         self._streams: dict[int, StreamReader] = {}
 
-    def produce(self, task: Task, note: Note) -> Iterator[Block]:
+    def produce(self, task: Task, note: Note) -> Iterator[Decoded]:
         """Yield what can be delivered once this task is done, in the order of its round."""
         reader = self._streams.setdefault(task.stream, StreamReader(self._decoding))
         if self.order.deals:
@@ -47,14 +50,14 @@ class Producer:
         if not self.order.stays_open(task):
             self._streams.pop(task.stream).close()
 
-    def _read(self, reader: StreamReader, span: Span, note: Note) -> Iterator[Block]:
+    def _read(self, reader: StreamReader, span: Span, note: Note) -> Iterator[Decoded]:
         view = self.order.view
         fragment, start = int(view.fragment[span.part]), int(view.start[span.part])
         if view.rows is not None:
             return reader.read(fragment, view.rows[span.part][span.start : span.stop], note)
         return reader.read(fragment, range(start + span.start, start + span.stop), note)
 
-    def _deal(self, task: Task, reader: StreamReader, note: Note) -> Iterator[Block]:
+    def _deal(self, task: Task, reader: StreamReader, note: Note) -> Iterator[Decoded]:
         round_ = self._round(task.round)
         first = task.first
         for span in task.spans:
@@ -96,6 +99,10 @@ class Blocks(Protocol):
         """Tell whether the next block, or the end, can be had without waiting."""
         ...
 
+    def where(self) -> Place:
+        """Return what is waited for, for other ranks. Called by another thread: it only looks."""
+        ...
+
     def check_process(self) -> None:
         """Raise in a process that was forked off and cannot go on with these blocks."""
         ...
@@ -110,23 +117,28 @@ class InlineBlocks:
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
+        self._note = Note("main thread")
         self._blocks = self._all()
 
-    def _all(self) -> Iterator[Block]:
-        note = Note("main thread")
-        for round_ in range(self._producer.order.num_rounds):
+    def _all(self) -> Iterator[Decoded]:
+        note = self._note
+        for round_ in range(self._producer.first_round, self._producer.order.num_rounds):
             for task in self._producer.order.tasks(round_):
                 yield from self._producer.produce(task, note)
 
-    def __iter__(self) -> Iterator[Block]:
+    def __iter__(self) -> Iterator[Decoded]:
         return self
 
-    def __next__(self) -> Block:
+    def __next__(self) -> Decoded:
         return next(self._blocks)
 
     def is_ready(self) -> bool:
         """Nobody else makes them: they are made when they are asked for."""
         return True
+
+    def where(self) -> Place:
+        """Return where the calling thread stands."""
+        return place_of([self._note])
 
     def check_process(self) -> None:
         """Nothing to check: a child has all that is needed."""

@@ -12,7 +12,7 @@ from antifreeze.core import File, Format, Fragment
 from antifreeze.formats import Where
 from antifreeze.plan import Longs
 from antifreeze.storage import check_file
-from antifreeze.workers._block import Block
+from antifreeze.workers._block import Decoded
 from antifreeze.workers._board import Note
 
 _TOLERANCE = 4
@@ -33,7 +33,7 @@ class Decoding:
     piece_rows: int
     piece_nbytes: int
     """What so many rows should take. If they take far more, fewer are decoded at a time."""
-    to_block: Callable[[Any, int, Where], Block]
+    to_block: Callable[[Any, int, Where], Decoded]
     """Record batch, file, where it stands -> block."""
 
 
@@ -50,10 +50,10 @@ class StreamReader:
         self._piece_rows = decoding.piece_rows
         self._oversized = False
         self._pieces: Iterator[Any] = iter(())
-        self._block: Block | None = None
+        self._block: Decoded | None = None
         self._begin = self._end = 0
 
-    def read(self, fragment: int, rows: range | Longs, note: Note) -> Iterator[Block]:
+    def read(self, fragment: int, rows: range | Longs, note: Note) -> Iterator[Decoded]:
         """Yield the given rows, which ascend, in blocks."""
         if len(rows) and (fragment != self._fragment or rows[0] < self._begin):
             self._open(fragment, note)
@@ -108,7 +108,7 @@ class StreamReader:
             self._piece_rows = max(1, num_rows * self._decoding.piece_nbytes // nbytes)
             self._oversized = True
 
-    def _part(self, rows: range | Longs) -> Block:
+    def _part(self, rows: range | Longs) -> Decoded:
         """Return some rows of the piece at hand, and let go of it when its last row is among them."""
         block, begin = self._block, self._begin
         assert block is not None  # noqa: S101

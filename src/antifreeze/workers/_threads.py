@@ -14,8 +14,9 @@ from collections.abc import Iterator
 
 from antifreeze.core import ConfigError, Deadline, Stalled
 from antifreeze.plan import Flight, Limits, Task, may_begin, may_decode
-from antifreeze.workers._block import Block
-from antifreeze.workers._board import Note
+from antifreeze.ranks import Place
+from antifreeze.workers._block import Decoded
+from antifreeze.workers._board import Note, place_of
 from antifreeze.workers._bounded import Patience
 from antifreeze.workers._produce import Producer
 
@@ -34,14 +35,13 @@ class _Epoch:
         """Something was taken: threads may have room again."""
         self.ready = threading.Condition(self.lock)
         """Something of the front round is there, or it is complete, or it failed."""
-        self.blocks: dict[int, deque[Block]] = {}
+        self.blocks: dict[int, deque[Decoded]] = {}
         self.left: dict[int, int] = {}
         """Tasks that are not done yet, for each round that was begun."""
         self.failed: dict[int, BaseException] = {}
         self.pending: deque[Task] = deque()
         self.busy: set[int] = set()
-        self.next_round = 0
-        self.front = 0
+        self.next_round = self.front = producer.first_round
         self.nbytes = 0
         self.closed = False
 
@@ -96,7 +96,7 @@ class _Epoch:
                 self.room.wait(_LOOK_S)
             return not self.closed
 
-    def put(self, task: Task, block: Block) -> None:
+    def put(self, task: Task, block: Decoded) -> None:
         with self.lock:
             self.blocks[task.round].append(block)
             if not self.order.deals:
@@ -123,7 +123,7 @@ class _Epoch:
 
     # -- consumer --------------------------------------------------------------------------------------------------
 
-    def take_block_nowait(self) -> tuple[bool, Block | None]:
+    def take_block_nowait(self) -> tuple[bool, Decoded | None]:
         """Return (settled, block): a block, or (True, None) at the end of the epoch. Needs the lock."""
         while self.front < self.order.num_rounds:
             if self.blocks.get(self.front):
@@ -209,10 +209,10 @@ class ThreadedBlocks:
             self.close()
             raise
 
-    def __iter__(self) -> Iterator[Block]:
+    def __iter__(self) -> Iterator[Decoded]:
         return self
 
-    def __next__(self) -> Block:
+    def __next__(self) -> Decoded:
         self.check_process()
         try:
             with self._epoch.lock:
@@ -237,6 +237,10 @@ class ThreadedBlocks:
             waiting = front < epoch.order.num_rounds and not epoch.blocks.get(front) and not epoch.closed
             return not waiting or front in epoch.failed
 
+    def where(self) -> Place:
+        """Return where the slowest thread stands. Takes no lock."""
+        return place_of(self._notes)
+
     def check_process(self) -> None:
         """Raise in a process that was forked off: its threads stayed behind, and the parent delivers these rows."""
         if os.getpid() != self._pid:
@@ -246,7 +250,7 @@ class ThreadedBlocks:
                 argument="loader",
             )
 
-    def _take(self) -> Block | None:
+    def _take(self) -> Decoded | None:
         """Return the next block, or None at the end. Needs the lock."""
         epoch = self._epoch
         if self._held:  # what was returned last is with the user by now
@@ -260,7 +264,7 @@ class ThreadedBlocks:
             self._held = epoch.round_nbytes(epoch.front) if epoch.order.deals else block.nbytes
         return block
 
-    def _wait(self) -> Block | None:
+    def _wait(self) -> Decoded | None:
         """Wait for a block, as long as some thread moves. Needs the lock, and lets go of it while it waits."""
         epoch, patience = self._epoch, Patience(self._notes, self._stall_limit_s)
         while True:

@@ -1,0 +1,185 @@
+"""Several datasets mixed into one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from antifreeze.api import _arguments as check
+from antifreeze.api._delivery import Delivery, Row
+from antifreeze.api._iterate import rows_of_epoch
+from antifreeze.api._parts import Parts, rows_of
+from antifreeze.api._readable import Readable, Reading
+from antifreeze.core import ConfigError, SchemaMismatch
+from antifreeze.loader import Kept, Means, mixed, one_after_the_other
+from antifreeze.plan import BLOCK_GROUPS, Lanes, Mix
+from antifreeze.workers import Block, Blocks
+
+
+class CombinedStreamingDataset(Parts):
+    """Rows of several datasets, mixed.
+
+    Args:
+        datasets: datasets with the same columns.
+        weights: how often each of them is drawn from; a number for each, or a function that is called with the number
+            of a step and returns these numbers. By default in proportion to their lengths, so that all of them last
+            until the end.
+        temperature: without weights, a dataset of n rows has the weight ``n ** (1 / temperature)``. 1 is in proportion;
+            more favours small ones.
+        iterate_over_all: whether an epoch has all rows of all datasets, each once: one that is used up drops out. If
+            not, the epoch ends when the first dataset is used up.
+        shuffle: whether the rows of each dataset are shuffled; by default if one of them is to be.
+        seed: what the order depends on, together with the epoch.
+        transform: a function of one row, or of a whole batch if marked with ``antifreeze.batched``; by default the one
+            that all datasets have.
+        drop_last: whether a loader that does not say otherwise leaves out a last batch that is not full.
+    """
+
+    def __init__(
+        self,
+        datasets: Sequence[Readable],
+        *,
+        weights: Sequence[float] | Callable[[int], Sequence[float]] | None = None,
+        temperature: float = 1.0,
+        iterate_over_all: bool = True,
+        shuffle: bool | None = None,
+        seed: int = 42,
+        transform: Callable[[Any], Any] | None = None,
+        drop_last: bool = False,
+    ) -> None:
+        super().__init__(datasets, shuffle=shuffle, seed=seed, drop_last=drop_last)
+        self.iterate_over_all = check.flag("iterate_over_all", iterate_over_all)
+        self.transform = transform if transform is not None else self._common_transform()
+        check.function("transform", self.transform)
+        self._check_columns()
+        sizes = [len(dataset) for dataset in self.datasets]
+        if not isinstance(temperature, (int, float)) or not temperature > 0:
+            raise ConfigError(f"temperature={temperature!r} is not above 0", hint="1 is none", argument="temperature")
+        if weights is None:
+            weights = [size ** (1 / temperature) for size in sizes]
+        self.weights = weights if callable(weights) else checked(weights, len(sizes))
+
+    def _common_transform(self) -> Callable[[Any], Any] | None:
+        transforms = [dataset.transform for dataset in self.datasets]
+        if any(transform is not transforms[0] for transform in transforms):
+            raise ConfigError(
+                "the datasets have different transforms",
+                hint="give one transform to CombinedStreamingDataset(..., transform=...); a column can tell it which "
+                "dataset a row is of",
+                argument="transform",
+            )
+        return transforms[0]
+
+    def _check_columns(self) -> None:
+        first = self.datasets[0]._columns_of()
+        for number, dataset in enumerate(self.datasets[1:], 1):
+            if (found := dataset._columns_of()) != first:
+                names = [f"{name} ({kind})" for name, kind in set(first.items()) ^ set(found.items())]
+                raise SchemaMismatch(
+                    f"datasets 0 and {number} cannot be mixed: they differ in {', '.join(sorted(names))}",
+                    hint="choose the same columns of both with columns=, in the same types",
+                    column=names[0].split(" ")[0],
+                )
+
+    # -- what the loader needs -------------------------------------------------------------------------------------
+
+    @property
+    def _delivery(self) -> Delivery:
+        return self.datasets[0]._delivery
+
+    def _columns_of(self) -> dict[str, str]:
+        return self.datasets[0]._columns_of()
+
+    def __len__(self) -> int:
+        return self._num_rows(1, 1)
+
+    def _num_rows(self, lanes: int, global_batch: int) -> int:
+        return self._mix(lanes, global_batch).num_rows
+
+    def _mix(self, lanes: int, global_batch: int) -> Mix:
+        weights = self.weights
+        if callable(weights):
+            return Mix(
+                self._sizes(lanes, global_batch),
+                lanes,
+                lambda group: checked(weights(group * lanes // global_batch), len(self.datasets)),
+                all_of_them=self.iterate_over_all,
+            )
+        return Mix(self._sizes(lanes, global_batch), lanes, weights, all_of_them=self.iterate_over_all)
+
+    def _facts(self) -> dict[str, Any]:
+        facts = super()._facts()
+        weights = None if callable(self.weights) else list(self.weights)
+        told = json.dumps([facts, weights, self.iterate_over_all]).encode()
+        return {"rows": facts["rows"], "data": hashlib.blake2b(told, digest_size=8).hexdigest()}
+
+    def _blocks(self, reading: Reading, position: int, means: Means) -> Blocks:
+        lanes, count = reading.lanes, len(reading.lanes.numbers)
+        mix = self._mix(lanes.total, reading.global_batch)
+        block = min(position // count // BLOCK_GROUPS, mix.num_blocks) if count else 0
+        taken = mix.taken(min(block * BLOCK_GROUPS, mix.num_groups))
+        sources = [
+            dataset._blocks(part, number * count, means.shared(len(self.datasets)))
+            for dataset, part, number in zip(self.datasets, self._readings(reading), taken, strict=True)
+        ]
+        groups = mixed(
+            sources, mix, lambda b: mix.sources(b, lanes, seed=reading.seed, epoch=reading.epoch), first_block=block
+        )
+        tail = rows_of([partial(self._row, reading, *row) for row in _tail_of(mix, lanes)])
+        blocks = one_after_the_other(iter([lambda: groups, lambda: tail]))
+        skip = position - min(block * BLOCK_GROUPS, mix.num_groups) * count
+        return Kept(blocks, skip=skip) if skip else blocks
+
+    def _row(self, reading: Reading, dataset: int, row: int) -> Block:
+        return self.datasets[dataset]._sample(self._readings(reading)[dataset], row)
+
+    def _found(self, reading: Reading, sample: int) -> tuple[int, int]:
+        """Return the dataset and the number in its epoch that a sample of the mixture has."""
+        lanes = reading.lanes.total
+        mix = self._mix(lanes, reading.global_batch)
+        group, lane = divmod(sample, lanes)
+        if group >= mix.num_groups:
+            return mix.tail[sample - mix.num_groups * lanes]
+        block, at = divmod(group, BLOCK_GROUPS)
+        picks = mix.picks(block, lane, seed=reading.seed, epoch=reading.epoch)
+        dataset = int(picks[at])
+        row = mix.taken(block * BLOCK_GROUPS)[dataset] + int((picks[:at] == dataset).sum())
+        return dataset, row * lanes + lane
+
+    def _sample(self, reading: Reading, sample: int) -> Block:
+        return self._row(reading, *self._found(reading, sample))
+
+    def _sample_name(self, reading: Reading, sample: int) -> str:
+        dataset, row = self._found(reading, sample)
+        return self.datasets[dataset]._sample_name(self._readings(reading)[dataset], row)
+
+    def __iter__(self) -> Iterator[Row]:
+        """Yield the rows one by one, in this thread; each full iteration is a new epoch."""
+        epoch, self.epoch = self.epoch, self.epoch + 1
+        yield from rows_of_epoch(self, epoch)
+
+    def __repr__(self) -> str:
+        return f"CombinedStreamingDataset({', '.join(map(repr, self.datasets))})"
+
+
+def _tail_of(mix: Mix, lanes: Lanes) -> list[tuple[int, int]]:
+    first = mix.num_groups * mix.lanes
+    return [row for number, row in enumerate(mix.tail, first) if number % lanes.total in lanes.numbers]
+
+
+def checked(weights: Any, number: int) -> list[float]:
+    """Return the weights as numbers, or raise what is wrong with them."""
+    try:
+        found = [float(weight) for weight in weights]
+    except (TypeError, ValueError):
+        found = []
+    if len(found) != number or not all(0 <= weight < float("inf") for weight in found) or not any(found):
+        raise ConfigError(
+            f"weights={weights!r:.200} are not {number} numbers of at least 0, one above it",
+            hint="give one weight for each dataset",
+            argument="weights",
+        )
+    return found

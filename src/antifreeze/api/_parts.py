@@ -1,0 +1,87 @@
+"""What datasets that are made of other datasets share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from antifreeze.api import _arguments as check
+from antifreeze.api._readable import Readable, Reading
+from antifreeze.core import ConfigError
+from antifreeze.loader import Shape, Together
+from antifreeze.plan import step_seed
+from antifreeze.workers import Block
+
+
+class Parts:
+    """A dataset over other datasets. Each of them is read as if it were alone, with a seed of its own."""
+
+    transform: Callable[[Any], Any] | None
+
+    def __init__(self, datasets: Sequence[Readable], *, shuffle: bool | None, seed: int, drop_last: bool) -> None:
+        self.datasets: tuple[Readable, ...] = _checked(datasets)
+        self.shuffle = any(d.shuffle for d in self.datasets) if shuffle is None else check.flag("shuffle", shuffle)
+        self.seed = check.integer("seed", seed)
+        self.drop_last = check.flag("drop_last", drop_last)
+        self.epoch = 0
+
+    @property
+    def format(self) -> str:
+        """``"torch"``, ``"numpy"`` or ``"arrow"``."""
+        return self.datasets[0].format
+
+    def _sizes(self, lanes: int, global_batch: int) -> list[int]:
+        return [dataset._num_rows(lanes, global_batch) for dataset in self.datasets]
+
+    def _look(self, limit_s: float) -> None:
+        for dataset in self.datasets:
+            dataset._look(limit_s)
+
+    def _num_fragments(self) -> int:
+        return min(dataset._num_fragments() for dataset in self.datasets)
+
+    def _facts(self) -> dict[str, Any]:
+        facts = [dataset._facts() for dataset in self.datasets]
+        return {"rows": sum(f["rows"] for f in facts), "data": [f["data"] for f in facts]}
+
+    def _shapes(self, lanes: int, memory_limit: int | None) -> tuple[Shape, ...]:
+        share = None if memory_limit is None else memory_limit // len(self.datasets)
+        return tuple(shape for dataset in self.datasets for shape in dataset._shapes(lanes, share))
+
+    def _num_shapes(self) -> int:
+        return sum(dataset._num_shapes() for dataset in self.datasets)
+
+    def _readings(self, reading: Reading) -> list[Reading]:
+        """Return what is read of each dataset."""
+        found, shapes = [], list(reading.shapes)
+        for number, dataset in enumerate(self.datasets):
+            size = dataset._num_shapes()
+            mine, shapes = tuple(shapes[:size]), shapes[size:]
+            seed = step_seed(seed=reading.seed, epoch=number, step=0)
+            found.append(reading._replace(shapes=mine, seed=seed))
+        return found
+
+
+def _checked(datasets: Any) -> tuple[Readable, ...]:
+    found = tuple(datasets) if isinstance(datasets, Sequence) else ()
+    for number, dataset in enumerate(found):
+        if not hasattr(dataset, "_num_shapes"):
+            raise ConfigError(
+                f"dataset {number} is a {type(dataset).__name__}; only datasets of antifreeze can be put together",
+                hint="wrap files in antifreeze.StreamingDataset(path)",
+                argument="datasets",
+            )
+    if not found:
+        raise ConfigError(
+            f"datasets={datasets!r:.200} is not a list of datasets", hint="give at least one", argument="datasets"
+        )
+    if len({dataset.format for dataset in found}) > 1:
+        formats = ", ".join(dataset.format for dataset in found)
+        hint = "give all datasets the same format="
+        raise ConfigError(f"the datasets have different formats: {formats}", hint=hint, argument="datasets")
+    return found
+
+
+def rows_of(makers: Sequence[Callable[[], Block]]) -> Together:
+    """Return blocks of one row each, which are made when they are asked for."""
+    return Together([], (make() for make in makers))

@@ -1,0 +1,84 @@
+"""What a loader needs of a dataset: rows of some lanes, in the order of an epoch, from any position on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from antifreeze.api._delivery import Delivery
+from antifreeze.loader import Means, Shape
+from antifreeze.plan import Lanes
+from antifreeze.workers import Block, Blocks
+
+
+class Reading(NamedTuple):
+    """Which rows, in which order."""
+
+    lanes: Lanes
+    shapes: tuple[Shape, ...]
+    shuffle: bool
+    seed: int
+    epoch: int
+    global_batch: int
+    """How many samples a step takes over all ranks: what weights that change with the step depend on."""
+
+
+class Readable(Protocol):
+    """A dataset that loaders can read."""
+
+    shuffle: bool
+    seed: int
+    drop_last: bool
+    transform: Callable[[Any], Any] | None
+
+    def __len__(self) -> int: ...
+
+    @property
+    def format(self) -> str:
+        """``"torch"``, ``"numpy"`` or ``"arrow"``."""
+        ...
+
+    @property
+    def _delivery(self) -> Delivery:
+        """How rows become batches."""
+        ...
+
+    def _look(self, limit_s: float) -> None:
+        """Find out how rows are read, within a limit on how long nothing may move."""
+        ...
+
+    def _columns_of(self) -> dict[str, str]:
+        """Return the columns and their types, in words."""
+        ...
+
+    def _num_rows(self, lanes: int, global_batch: int) -> int:
+        """Return how many samples an epoch has."""
+        ...
+
+    def _num_shapes(self) -> int:
+        """Return how many shapes describe a run over this dataset."""
+        ...
+
+    def _num_fragments(self) -> int:
+        """Return how many row groups there are."""
+        ...
+
+    def _facts(self) -> dict[str, Any]:
+        """Return what tells this dataset from another, for a state."""
+        ...
+
+    def _shapes(self, lanes: int, memory_limit: int | None) -> tuple[Shape, ...]:
+        """Return the shape of a new run."""
+        ...
+
+    def _blocks(self, reading: Reading, position: int, means: Means) -> Blocks:
+        """Start reading, from a position of the lanes on."""
+        ...
+
+    def _sample_name(self, reading: Reading, sample: int) -> str:
+        """Return in words where a row stands, by its number in the epoch."""
+        ...
+
+    def _sample(self, reading: Reading, sample: int) -> Block:
+        """Return one row by its number in the epoch, of whatever lane."""
+        ...

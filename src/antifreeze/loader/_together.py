@@ -1,0 +1,133 @@
+"""Blocks of several datasets as one: mixed, side by side, or one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from antifreeze.plan import Longs, Mix
+from antifreeze.ranks import Place
+from antifreeze.workers import Block, Blocks
+
+
+class Together:
+    """Blocks that are made of those of several sources: ready when all are, and they end together."""
+
+    def __init__(self, sources: list[Blocks], made: Iterator[Block]) -> None:
+        self._sources, self._made = sources, made
+
+    def __iter__(self) -> Iterator[Block]:
+        return self
+
+    def __next__(self) -> Block:
+        return next(self._made)
+
+    def is_ready(self) -> bool:
+        """Tell whether the next block, or the end, can be had without waiting long."""
+        return all(source.is_ready() for source in self._sources)
+
+    def where(self) -> Place:
+        """Return what is waited for: the source that has not moved for longest."""
+        return max((source.where() for source in self._sources), key=lambda place: place.still_s, default=Place())
+
+    def check_process(self) -> None:
+        """Raise in a process that was forked off and cannot go on with these blocks."""
+        for source in self._sources:
+            source.check_process()
+
+    def close(self) -> None:
+        """End what was started. May be called twice."""
+        for source in self._sources:
+            source.close()
+
+
+def mixed(sources: list[Blocks], mix: Mix, places: Callable[[int], Longs], first_block: int) -> Together:
+    """Return rows of several datasets in the order of a mixture, from one of its blocks on.
+
+    ``places`` gives for a block where each of its rows stands among those that the datasets give for it.
+    """
+
+    def make() -> Iterator[Block]:
+        rows = [Rows(source) for source in sources]
+        for block in range(first_block, mix.num_blocks):
+            where = places(block)
+            counts = mix.counts(block)
+            wanted = [len(where) * n // sum(counts) for n in counts]
+            parts = [part for source, n in zip(rows, wanted, strict=True) for part in source.take(n)]
+            yield joined(parts).take(where)
+
+    return Together(sources, make())
+
+
+def side_by_side(sources: list[Blocks]) -> Together:
+    """Return rows of several datasets, the first with the first: what ``zip`` does."""
+
+    def make() -> Iterator[Block]:
+        rows = [Rows(source) for source in sources]
+        while (size := min(source.fill() for source in rows)) > 0:
+            yield Pairs(tuple(joined(source.take(size)) for source in rows))
+
+    return Together(sources, make())
+
+
+def one_after_the_other(starts: Iterator[Callable[[], Blocks]]) -> Together:
+    """Return blocks one after the other. Each source is started when the one before it has ended."""
+    sources: list[Blocks] = []
+
+    def make() -> Iterator[Block]:
+        for start in starts:
+            sources[:] = [start()]
+            yield from sources[0]
+            sources[0].close()
+
+    return Together(sources, make())
+
+
+class Rows:
+    """Blocks that are taken by the number of rows."""
+
+    def __init__(self, blocks: Blocks) -> None:
+        self._blocks = blocks
+        self._rest: Block | None = None
+
+    def fill(self) -> int:
+        """Return how many rows are at hand, at least one; 0 at the end."""
+        while self._rest is None or not self._rest.num_rows:
+            self._rest = next(iter(self._blocks), None)
+            if self._rest is None:
+                return 0
+        return self._rest.num_rows
+
+    def take(self, number: int) -> list[Block]:
+        """Return so many rows, or as many as there are."""
+        found: list[Block] = []
+        while number and (have := self.fill()) and self._rest is not None:
+            size = min(number, have)
+            found.append(self._rest.slice(0, size))
+            self._rest = self._rest.slice(size, have) if size < have else None
+            number -= size
+        return found
+
+
+def joined(blocks: Sequence[Any]) -> Any:
+    """Return the rows of some blocks as one block."""
+    return blocks[0] if len(blocks) == 1 else type(blocks[0]).join(blocks)
+
+
+class Pairs:
+    """Rows of several datasets side by side."""
+
+    def __init__(self, parts: tuple[Any, ...]) -> None:
+        self.parts = parts
+        self.num_rows: int = parts[0].num_rows
+        self.nbytes: int = sum(part.nbytes for part in parts)
+
+    def slice(self, start: int, stop: int) -> Pairs:
+        return Pairs(tuple(part.slice(start, stop) for part in self.parts))
+
+    def take(self, rows: Any) -> Pairs:
+        return Pairs(tuple(part.take(rows) for part in self.parts))
+
+    @classmethod
+    def join(cls, blocks: Sequence[Pairs]) -> Pairs:
+        return Pairs(tuple(joined(parts) for parts in zip(*(block.parts for block in blocks), strict=True)))

@@ -1,0 +1,154 @@
+"""Several datasets mixed into one order, lane by lane, so that a mixture can be split between ranks like any dataset.
+
+A group is one sample of every lane. Each lane takes the same number of rows of each dataset from a block of groups, and
+puts them in a random order of its own. An era is a stretch of groups whose shares are known: where weights are
+constant, there is one until a dataset is used up, and another one for those that are left.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from antifreeze.plan._lanes import Lanes, apportion
+from antifreeze.plan._permute import Longs, Use, permutation
+
+BLOCK_GROUPS = 64
+_MOST_ERAS = 4096
+
+Weights = Sequence[float] | Callable[[int], Sequence[float]]
+"""The share of each dataset, or a function that returns it for the number of a group."""
+
+
+class _Era(NamedTuple):
+    """A stretch of groups."""
+
+    first: int
+    counts: tuple[int, ...]
+    """How many rows of each dataset a lane takes in this era."""
+    before: tuple[int, ...]
+    """How many it has taken before."""
+
+
+class Mix:
+    """Which dataset each sample of an epoch is of. Arithmetic only; every place is found without those before it."""
+
+    def __init__(self, sizes: Sequence[int], lanes: int, weights: Weights, *, all_of_them: bool) -> None:
+        self.sizes, self.lanes = tuple(sizes), lanes
+        self._left = [size // lanes for size in sizes]
+        self._all = all_of_them
+        self.eras: list[_Era] = []
+        self._before, self.num_groups = [0] * len(sizes), 0
+        if callable(weights):
+            self._plan_changing(weights)
+        else:
+            self._plan_constant(list(weights))
+        self.tail = [
+            (number, row)
+            for number, size in enumerate(sizes if all_of_them else ())
+            for row in range(size // lanes * lanes, size)
+        ]
+        """Rows that are too few for a group stand at the end, one after the other."""
+
+    @property
+    def num_rows(self) -> int:
+        """How many samples an epoch has."""
+        return self.num_groups * self.lanes + len(self.tail)
+
+    # -- eras ------------------------------------------------------------------------------------------------------
+
+    def _plan_constant(self, weights: Sequence[float]) -> None:
+        while share := self._share(weights):
+            low, high = 0, sum(self._left)
+            while low < high:  # how many groups there are until a dataset is used up
+                middle = (low + high + 1) // 2
+                fits = all(n <= left for n, left in zip(_split(middle, share), self._left, strict=True))
+                low, high = (middle, high) if fits else (low, middle - 1)
+            self._add(_split(low, share))
+            if not self._all:
+                return
+
+    def _plan_changing(self, weights: Callable[[int], Sequence[float]]) -> None:
+        size = max(BLOCK_GROUPS, -(-sum(self._left) // _MOST_ERAS))
+        owed = [0.0] * len(self.sizes)
+        while share := self._share(weights(self.num_groups)):
+            total = sum(share)
+            # What rounding takes from a dataset in one era, it gets in a later one.
+            owed = [o + size * n / total if left else 0.0 for o, n, left in zip(owed, share, self._left, strict=True)]
+            wanted = apportion(size, [max(0, round(o * _SCALE)) for o in owed])
+            owed = [o - n for o, n in zip(owed, wanted, strict=True)]
+            ends = any(n > left for n, left in zip(wanted, self._left, strict=True))
+            self._add([min(n, left) for n, left in zip(wanted, self._left, strict=True)])
+            if ends and not self._all:
+                return
+
+    def _share(self, weights: Sequence[float]) -> list[int]:
+        """Return the weights of what is left, as whole numbers; nothing if nothing is left."""
+        share = [round(weight * _SCALE) if left else 0 for weight, left in zip(weights, self._left, strict=True)]
+        if self._all and not any(share):
+            share = [int(left > 0) for left in self._left]
+        return share if any(share) else []
+
+    def _add(self, counts: list[int]) -> None:
+        if not any(counts):
+            return
+        self.eras.append(_Era(self.num_groups, tuple(counts), tuple(self._before)))
+        self._before = [b + n for b, n in zip(self._before, counts, strict=True)]
+        self._left = [left - n for left, n in zip(self._left, counts, strict=True)]
+        self.num_groups += sum(counts)
+
+    # -- places ----------------------------------------------------------------------------------------------------
+
+    def taken(self, group: int) -> list[int]:
+        """Return how many rows of each dataset a lane takes in all groups before this one, which begins a block."""
+        at = bisect.bisect_right(self.eras, group, key=lambda era: era.first) - 1
+        if at < 0:
+            return [0] * len(self.sizes)
+        era = self.eras[at]
+        return [b + n for b, n in zip(era.before, apportion(group - era.first, era.counts), strict=True)]
+
+    @property
+    def num_blocks(self) -> int:
+        """How many blocks the groups fill; the last one may be smaller."""
+        return -(-self.num_groups // BLOCK_GROUPS)
+
+    def counts(self, block: int) -> list[int]:
+        """Return how many rows of each dataset a lane takes in a block."""
+        first = block * BLOCK_GROUPS
+        before, after = self.taken(first), self.taken(min(first + BLOCK_GROUPS, self.num_groups))
+        return [b - a for a, b in zip(before, after, strict=True)]
+
+    def picks(self, block: int, lane: int, *, seed: int, epoch: int) -> Longs:
+        """Return the dataset of each group of a block, in one lane."""
+        counts = self.counts(block)
+        order = permutation(sum(counts), seed=seed, epoch=epoch, use=Use.MIX, index=block, lane=lane)
+        return np.repeat(np.arange(len(counts)), counts)[order]
+
+    def sources(self, block: int, lanes: Lanes, *, seed: int, epoch: int) -> Longs:
+        """Return where each sample of a block, in some lanes, stands among the rows that the datasets give for it.
+
+        Each dataset gives a row of each of these lanes in turn; the rows of all datasets stand one after the other.
+        """
+        numbers = lanes.numbers
+        picks = np.stack([self.picks(block, lane, seed=seed, epoch=epoch) for lane in numbers], axis=1)
+        found = np.empty_like(picks)
+        offset = 0
+        for dataset in range(len(self.sizes)):
+            chosen = picks == dataset
+            nth = np.cumsum(chosen, axis=0) - 1
+            rows = offset + nth * len(numbers) + np.arange(len(numbers))
+            found[chosen] = rows[chosen]
+            offset += int(chosen.sum())
+        return found.reshape(-1)
+
+
+_SCALE = 10**6
+
+
+def _split(groups: int, share: Sequence[int]) -> list[int]:
+    """Return how many of some groups each dataset gets, if they went on for ever with these shares."""
+    total = sum(share)
+    return apportion(groups, [n * (groups // total + 2) for n in share])

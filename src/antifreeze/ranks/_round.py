@@ -1,0 +1,156 @@
+"""What a rank does a few times a second: say where it stands and, while it waits, read where the others stand."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+import os
+from collections.abc import Mapping, Sequence
+
+from antifreeze.ranks._courier import Answer, Courier
+from antifreeze.ranks._judge import Kind, Seen, Told, Verdict, concerning, judge
+from antifreeze.ranks._processes import state_of, this_process
+from antifreeze.ranks._reading import AWAY_S, Reader, read_found, reads_all, take_in, write_found
+from antifreeze.ranks._record import Record, Standing, encode, make_record, to_json
+from antifreeze.ranks._speech import Speech
+from antifreeze.ranks._store import JobStore, job_key, node_key, rank_key
+from antifreeze.ranks._where import local_rank
+from antifreeze.ranks._words import say, say_store
+
+logger = logging.getLogger("antifreeze")
+
+WAITS_S = 0.75
+"""Who has taken no batch for so long begins to read."""
+READ_S = 0.5
+"""How often it does."""
+_LINGER_S, _OPEN_S = 2.0, 10.0  # who goes on reads on, to hear what it has waited for, and that it is over
+_ANSWER_S = 0.2
+_SLACK_S = 0.05
+_beats = itertools.count(1)
+
+
+class Round:
+    """One rank's part. Used by one thread."""
+
+    def __init__(self, courier: Courier, told: Told, rank: int, world_size: int) -> None:
+        self.reader = Reader(rank, world_size, local_rank())
+        self._courier, self._told, self._speech = courier, told, Speech()
+        self._us = this_process(rank)
+        self._seen: dict[int, Seen] = {}
+        self._waited_s = self._read_s = self._went_s = -math.inf
+        self._began_s = 0.0
+        """When this time of reading began."""
+        self._heard: dict[str, tuple[int, float]] = {}
+        """What came last from those who read for others, and when."""
+        self._spoken_of: dict[int, float] = {}
+        self._found = ""
+        """What we have found in the records, for those who do not read them."""
+        self._first = Record(rank=0, host=courier.store.where.rpartition(":")[0])
+        """What was last heard of rank 0, which holds the store unless somebody else was told to."""
+        self._store_is_silent = False
+
+    def go(self, standings: Sequence[Standing], now_s: float) -> None:
+        """Say where the loaders stand; read, judge and speak if they wait."""
+        if rest := self._speech.rest(now_s):
+            logger.warning("%s", rest)
+        idle_s = min(standing.idle_s for standing in standings)
+        standing = max(standings, key=lambda standing: (standing.waited_s, -standing.idle_s))
+        own = make_record(self._us, next(_beats), standing)
+        texts = {rank_key(own.rank): encode(to_json(own))}
+        reads, keys = self._is_reading(idle_s, now_s), []
+        if reads:
+            keys = self._keys(now_s)
+            if self._found:
+                texts[self._found_key()], self._found = self._found, ""
+        answer = self._courier.send(lambda store: _exchange(store, texts, keys), _ANSWER_S)
+        if answer is None:
+            self._no_answer(standing, idle_s, now_s)
+            return
+        self._store_is_silent = False
+        if reads:
+            self._read_s = now_s
+            self._take_in(answer, keys, now_s)
+            self._seen[own.rank] = Seen(own, now_s)
+            self._first = self._seen[0].record if 0 in self._seen else self._first
+            verdicts = judge(self._seen, now_s)
+            self._speak(concerning(verdicts, standing._replace(idle_s=idle_s)), idle_s, now_s)
+            if keys != self._others() and not self.reader.is_one_of_few:
+                self._found = self._write_found(verdicts, now_s)
+
+    def leave(self) -> None:
+        """Say that no loader is iterated over any more: from now on we may be silent."""
+        text = encode(to_json(make_record(self._us, next(_beats), None)))
+        self._courier.send(lambda store: _exchange(store, {rank_key(self._us.rank): text}, []), _ANSWER_S)
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def _is_reading(self, idle_s: float, now_s: float) -> bool:
+        away = now_s - self._went_s > AWAY_S  # it is us who stood still
+        self._went_s = now_s
+        if idle_s >= WAITS_S:
+            self._waited_s = now_s
+        after_s = now_s - self._waited_s
+        if after_s > (_OPEN_S if self._told.open else _LINGER_S):
+            return False
+        if away or now_s - self._read_s > AWAY_S:
+            self._seen, self._began_s = {}, now_s
+        return now_s - self._read_s > READ_S - _SLACK_S
+
+    def _keys(self, now_s: float) -> list[str]:
+        """Return what to read: all records, or what others have found in them."""
+        silent_s = [now_s - max(self._heard.get(key, (0, -math.inf))[1], self._began_s) for key in self._others()]
+        if reads_all(self.reader, *silent_s):
+            return [rank_key(rank) for rank in range(self.reader.world_size) if rank != self.reader.rank]
+        return self._others()
+
+    def _others(self) -> list[str]:
+        return [job_key(), node_key(self._us.host)]
+
+    def _found_key(self) -> str:
+        return job_key() if self.reader.rank == 0 else node_key(self._us.host)
+
+    def _take_in(self, answer: Answer, keys: list[str], now_s: float) -> None:
+        if keys != self._others():
+            self._seen = take_in(self._seen, answer, range(self.reader.world_size), now_s)
+            return
+        for key in reversed(keys):  # the one who reads for all is asked last, and so goes before
+            found = read_found(answer.get(key, b""), self.reader.world_size, now_s)
+            if found is not None and found.beat != self._heard.get(key, (0, 0.0))[0]:
+                self._heard[key] = (found.beat, now_s)
+                self._seen = found.seen
+
+    # -- speaking --------------------------------------------------------------------------------------------------
+
+    def _speak(self, verdicts: list[Verdict], idle_s: float, now_s: float, store: str = "") -> None:
+        records: Mapping[int, Record] = {rank: seen.record for rank, seen in self._seen.items()}
+        for news in self._speech.in_full(self._told.news(verdicts, {} if store else records, now_s), now_s):
+            about = news.verdict.record
+            state = state_of(about, self._us) if news.verdict.kind is Kind.SILENT else None
+            world_size = self.reader.world_size
+            text = say(news, rank=self._us.rank, world_size=world_size, idle_s=idle_s, state=state, store=store)
+            logger.warning("%s", text)
+
+    def _write_found(self, verdicts: list[Verdict], now_s: float) -> str:
+        for rank in [*(verdict.record.rank for verdict in verdicts), *self._told.open]:
+            self._spoken_of[rank] = now_s
+        self._spoken_of = {rank: at_s for rank, at_s in self._spoken_of.items() if now_s - at_s < _OPEN_S}
+        return write_found(self._seen, list(self._spoken_of), next(_beats), now_s)
+
+    def _no_answer(self, standing: Standing, idle_s: float, now_s: float) -> None:
+        """Speak of a store that does not answer: who holds it has stopped, and with it all that others say."""
+        silent_s = self._courier.busy_s
+        if silent_s < standing.silent_s or idle_s < WAITS_S:
+            return
+        where = self._courier.store.where
+        if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" and self._us.rank != 0:
+            self._speak([Verdict(Kind.SILENT, self._first, silent_s)], idle_s, now_s, store=where)
+        elif not self._store_is_silent:
+            self._store_is_silent = True
+            logger.warning("%s", say_store(where, silent_s, idle_s=idle_s))
+
+
+def _exchange(store: JobStore, texts: Mapping[str, str], keys: list[str]) -> Answer:
+    for key, text in texts.items():
+        store.put(key, text)
+    return store.fetch(keys) if keys else {}

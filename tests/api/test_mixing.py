@@ -1,0 +1,227 @@
+"""Several datasets as one, and parts of one: what is in them, how they come, and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+import antifreeze as af
+from conftest import Data
+
+
+@pytest.fixture
+def parts(shared_data: Data) -> list[af.StreamingDataset]:
+    """Three datasets of 50, 100 and 159 rows."""
+    whole = af.StreamingDataset(shared_data.path, columns=["n", "label"], format="numpy")
+    return [whole.subset(range(50)), whole.subset(range(50, 150)), whole.subset(range(150, 309))]
+
+
+def numbers(loader: Any) -> list[int]:
+    return list(itertools.chain(*(batch["n"].tolist() for batch in loader)))
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_mixture_has_every_row_once(parts: list[af.StreamingDataset], num_workers: int, shuffle: bool) -> None:
+    """And not one dataset after the other."""
+    dataset = af.CombinedStreamingDataset(parts)
+    found = numbers(af.StreamingDataLoader(dataset, batch_size=10, shuffle=shuffle, num_workers=num_workers))
+
+    assert sorted(found) == list(range(309))
+    assert found != sorted(found)
+    share = Counter(0 if n < 50 else 1 if n < 150 else 2 for n in found[:128])
+    assert all(abs(share[i] / 128 - size / 309) < 0.05 for i, size in enumerate((50, 100, 159)))
+
+
+def test_a_mixture_differs_from_epoch_to_epoch(parts: list[af.StreamingDataset]) -> None:
+    """Also if the rows of each dataset are in order: who comes next is chance."""
+    loader = af.StreamingDataLoader(af.CombinedStreamingDataset(parts), batch_size=10)
+
+    assert numbers(loader) != numbers(loader)
+
+
+def test_temperature_makes_small_datasets_larger(parts: list[af.StreamingDataset]) -> None:
+    """Without it, shares are those of the lengths."""
+    flat = af.CombinedStreamingDataset(parts, temperature=1e9, iterate_over_all=False)
+    share = Counter(0 if n < 50 else 1 if n < 150 else 2 for n in numbers(af.StreamingDataLoader(flat, batch_size=8)))
+
+    assert max(share.values()) - min(share.values()) <= 1
+
+
+def test_the_same_dataset_twice_is_read_in_two_orders(parts: list[af.StreamingDataset]) -> None:
+    """A dataset may be given twice to have it twice as often; not to have each row twice in a row."""
+    pair = af.ParallelStreamingDataset([parts[0], parts[0]])
+    rows = [(int(a["n"]), int(b["n"])) for a, b in af.ParallelStreamingDataset(pair.datasets, shuffle=True)]
+
+    assert sorted(a for a, _ in rows) == sorted(b for _, b in rows) == list(range(50))
+    assert sum(a == b for a, b in rows) < 10
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_side_by_side_is_what_zip_does(parts: list[af.StreamingDataset], num_workers: int) -> None:
+    """In order, the first with the first."""
+    pairs = af.ParallelStreamingDataset(parts[:2])
+    batches = list(af.StreamingDataLoader(pairs, batch_size=20, num_workers=num_workers))
+
+    assert [len(a["n"]) for a, _ in batches] == [20, 20, 10]
+    assert list(itertools.chain(*(a["n"].tolist() for a, _ in batches))) == list(range(50))
+    assert list(itertools.chain(*(b["n"].tolist() for _, b in batches))) == list(range(50, 100))
+
+
+def test_a_dataset_that_ends_begins_again_in_another_order(parts: list[af.StreamingDataset]) -> None:
+    """As often as is needed."""
+    pairs = af.ParallelStreamingDataset([parts[0], parts[2]], length=170, shuffle=True)
+    found = [(int(a["n"]), int(b["n"])) for a, b in pairs]
+    left = [a for a, _ in found]
+
+    assert sorted(left[:50]) == sorted(left[50:100]) == sorted(left[100:150]) == list(range(50))
+    assert left[:50] != left[50:100]
+    assert sorted(b for _, b in found[:159]) == list(range(150, 309))
+
+
+def test_a_mixture_of_mixtures(parts: list[af.StreamingDataset]) -> None:
+    """Each of them can be a part of another."""
+    inner = af.CombinedStreamingDataset(parts[:2])
+    outer = af.CombinedStreamingDataset([inner, parts[2]])
+    found = numbers(af.StreamingDataLoader(outer, batch_size=7, num_workers=1, shuffle=True))
+
+    assert sorted(found) == list(range(309))
+
+
+def _doubled(row: Any) -> Any:
+    return {"n": row["n"] * 2}
+
+
+def _added(row: Any) -> Any:
+    return {"n": row[0]["n"] + row[1]["n"]}
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_transforms(parts: list[af.StreamingDataset], num_workers: int) -> None:
+    """Of a row of the mixture, or of a tuple of rows."""
+    made = {"batch_size": 8, "num_workers": num_workers}
+    mixed = af.CombinedStreamingDataset(parts, transform=_doubled)
+    paired = af.ParallelStreamingDataset(parts[:2], transform=_added)
+
+    assert sorted(numbers(af.StreamingDataLoader(mixed, **made))) == list(range(0, 618, 2))
+    assert numbers(af.StreamingDataLoader(paired, **made)) == list(range(50, 150, 2))
+
+
+def _fails(row: Any) -> Any:
+    if int(row["n"]) == 77:
+        raise ValueError("not this one")
+    return row
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_row_that_fails_is_named_with_its_file(
+    parts: list[af.StreamingDataset], num_workers: int, shared_data: Data
+) -> None:
+    """Of whatever dataset it is."""
+    dataset = af.CombinedStreamingDataset(parts, transform=_fails)
+    with pytest.raises(af.UserCodeError, match=rf"{shared_data.files[0].name}, row 77 of the file"):
+        list(af.StreamingDataLoader(dataset, batch_size=8, num_workers=num_workers))
+
+
+# -- parts ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_parts_of_a_split_share_no_row(shared_data: Data, shuffle: bool) -> None:
+    """Together they are all of them."""
+    whole = af.StreamingDataset(shared_data.path, columns=["n"], format="numpy")
+    found = [[int(row["n"]) for row in part] for part in af.train_test_split(whole, [0.5, 0.2, 0.3], shuffle=shuffle)]
+
+    assert [len(rows) for rows in found] == [154, 62, 93]
+    assert sorted(itertools.chain(*found)) == list(range(309))
+    assert all(rows == sorted(rows) for rows in found)
+    assert (found[0] == list(range(154))) is not shuffle
+
+
+def test_a_split_depends_on_its_seed_alone(shared_data: Data) -> None:
+    """The test data of today are those of tomorrow."""
+    whole = af.StreamingDataset(shared_data.path, columns=["n"], format="numpy")
+    one, two, three = (af.train_test_split(whole, [0.1], seed=seed)[0] for seed in (1, 1, 2))
+
+    assert [r["n"] for r in one] == [r["n"] for r in two] != [r["n"] for r in three]
+    assert len(one) == 30
+
+
+@pytest.mark.parametrize(("amount", "expected"), [(0.1, 30), (1, 309), (2.5, 772), (0, 0)])
+def test_a_subsample_has_so_many_rows(shared_data: Data, amount: float, expected: int) -> None:
+    """Above one, each row comes at least so often."""
+    whole = af.StreamingDataset(shared_data.path, columns=["n"], format="numpy")
+    part = af.subsample(whole, amount)
+    counts = np.bincount([int(row["n"]) for row in part], minlength=309)
+
+    assert counts.sum() == len(part) == expected
+    assert counts.max() - counts.min() <= 1
+    given = af.StreamingDataset(shared_data.path, columns=["n"], format="numpy", subsample=amount)
+    assert [row["n"] for row in given] == [row["n"] for row in part]
+
+
+# -- what is refused -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"weights": [1, 2]}, r"weights=\[1, 2\] are not 3 numbers"),
+        ({"weights": [0, 0, 0]}, "are not 3 numbers of at least 0, one above it"),
+        ({"weights": [1, -1, 1]}, "are not 3 numbers"),
+        ({"weights": "abc"}, "are not 3 numbers"),
+        ({"temperature": 0}, "temperature=0 is not above 0"),
+        ({"iterate_over_all": "no"}, "iterate_over_all='no' is neither True nor False"),
+        ({"transform": 3}, "transform=3 is a int"),
+    ],
+)
+def test_a_mixture_that_cannot_be_is_refused(
+    parts: list[af.StreamingDataset], options: dict[str, Any], message: str
+) -> None:
+    """When it is made, not in the middle of an epoch."""
+    with pytest.raises(af.ConfigError, match=message):
+        af.CombinedStreamingDataset(parts, **options)
+
+
+def test_a_function_that_returns_bad_weights_is_named(parts: list[af.StreamingDataset]) -> None:
+    """Whatever it is that comes back."""
+    dataset = af.CombinedStreamingDataset(parts, weights=lambda step: [step])
+    with pytest.raises(af.ConfigError, match=r"weights=\[0\] are not 3 numbers"):
+        next(iter(af.StreamingDataLoader(dataset, batch_size=4)))
+
+
+def test_datasets_that_do_not_fit_together_are_refused(parts: list[af.StreamingDataset], shared_data: Data) -> None:
+    """What differs is named."""
+    other = af.StreamingDataset(shared_data.path, columns=["n", "score"], format="numpy")
+    with pytest.raises(af.SchemaMismatch, match=r"datasets 0 and 1 .* label \(int64\), score \(float\)"):
+        af.CombinedStreamingDataset([parts[0], other])
+    torchs = af.StreamingDataset(shared_data.path, columns=["n", "label"])
+    with pytest.raises(af.ConfigError, match="different formats: numpy, torch"):
+        af.CombinedStreamingDataset([parts[0], torchs])
+    with pytest.raises(af.ConfigError, match="dataset 1 is a list"):
+        af.CombinedStreamingDataset([parts[0], [1, 2]])  # type: ignore[list-item]
+    with pytest.raises(af.ConfigError, match="is not a list of datasets"):
+        af.ParallelStreamingDataset([])
+    with pytest.raises(af.ConfigError, match="length='all' is not known"):
+        af.ParallelStreamingDataset(parts, length="all")
+    with pytest.raises(af.ConfigError, match="without rows cannot begin again"):
+        af.ParallelStreamingDataset([parts[0], parts[1].subset([])], length="longest")
+    with pytest.raises(af.ConfigError, match="different transforms"):
+        af.CombinedStreamingDataset([af.StreamingDataset(shared_data.path, transform=_doubled), torchs])
+
+
+@pytest.mark.parametrize("splits", [[0.6, 0.6], [], ["a"], [-0.1, 0.5], 3])
+def test_splits_that_are_none_are_refused(parts: list[af.StreamingDataset], splits: Any) -> None:
+    """They must be fractions of the whole."""
+    with pytest.raises(af.ConfigError, match="are not fractions that add up to 1 at most"):
+        af.train_test_split(parts[0], splits)
+
+
+def test_an_amount_that_is_none_is_refused(parts: list[af.StreamingDataset]) -> None:
+    """For the function, and for the argument."""
+    with pytest.raises(af.ConfigError, match="amount=-1 is not a fraction"):
+        af.subsample(parts[0], -1)
