@@ -16,11 +16,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from antifreeze.adapters.dataloader import DataLoader
     from antifreeze.api import (
+        CombinedStreamingDataset,
+        ParallelStreamingDataset,
         ParquetLoader,
         StreamingDataLoader,
         StreamingDataset,
         batched,
         index_parquet_dataset,
+        subsample,
+        train_test_split,
     )
     from antifreeze.core import (
         AntifreezeError,
@@ -50,6 +54,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AntifreezeError",
+    "CombinedStreamingDataset",
     "ConfigError",
     "CorruptFile",
     "DataError",
@@ -60,6 +65,7 @@ __all__ = [
     "NotPicklable",
     "NotRepeatable",
     "NullValue",
+    "ParallelStreamingDataset",
     "ParquetLoader",
     "RaggedColumn",
     "Report",
@@ -77,6 +83,8 @@ __all__ = [
     "__version__",
     "batched",
     "index_parquet_dataset",
+    "subsample",
+    "train_test_split",
 ]
 
 

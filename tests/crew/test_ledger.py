@@ -288,3 +288,16 @@ def test_what_has_come_back_stays_when_workers_are_changed(in_order: bool) -> No
     assert given(ledger, 1) == [0, 2]
     ledger.done(1, 0, "zero")
     assert sorted([ledger.take(), ledger.take()]) == ["one", "zero"]
+
+
+def test_steps_may_be_missing() -> None:
+    """A run that goes on does not make again what is over; nobody waits for that."""
+    ledger = Ledger(1)
+    for step in (5, 7, 9):
+        ledger.add(task_of(step))
+    ledger.give(0, 3)
+    for step in (9, 7, 5):
+        assert ledger.take() is None
+        ledger.done(0, step, f"batch {step}")
+
+    assert [ledger.take() for _ in range(4)] == ["batch 5", "batch 7", "batch 9", None]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from antifreeze.child import Failure, Result, Task
 from antifreeze.core import DuplicateData
-from antifreeze.crew import IndexSource, ShareSource, Source
+from antifreeze.crew import IndexSource, Reached, ShareSource, Source, Steps
 from antifreeze.transport import Packed
 
 NOTHING_PACKED = Packed(b"", [])
@@ -70,6 +70,25 @@ def test_plain_indices_travel_as_they_are(index: Any, is_plain: bool) -> None:
 
     assert source.prepare(task, taker).what == (index if is_plain else "packed")  # type: ignore[arg-type]
     assert packed == ([] if is_plain else [index])
+
+
+@given(st.permutations(range(12)), st.integers(0, 12), st.booleans())
+def test_what_is_not_over_is_given_again(order: list[int], taken: int, in_order: bool) -> None:
+    """In order, and each step once; one that was overtaken by others is not forgotten."""
+    if in_order:
+        order = sorted(order)
+    source = IndexSource(iter("abcdefghijkl"), epoch=0, seed=0, dataset="D", in_order=in_order)
+    list(tasks_of(source))
+    for step in order[:taken]:
+        source.took(Result(0, step))
+    over = source.place()
+    rest = IndexSource(iter("abcdefghijkl"[over.first :]), epoch=0, seed=0, dataset="D", over=over, in_order=in_order)
+
+    assert rest.place().until == over.until
+    assert [task.step for task, _ in tasks_of(rest)] == sorted(set(range(12)) - set(order[:taken]))
+    for step in sorted(order[taken:]):
+        rest.took(Result(0, step))
+    assert rest.place() == Steps(12, 12)
 
 
 # -- shares --------------------------------------------------------------------------------------------------------
@@ -162,3 +181,53 @@ def test_shares_that_begin_with_the_same_batch_are_noticed(prints: list[int], as
         problems.append(source.came_back(task, result, slot))
 
     assert [isinstance(problem, DuplicateData) for problem in problems] == [False] * (len(prints) - 1) + [is_error]
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=4), st.integers(0, 20))
+def test_shares_begin_after_what_was_taken(lengths: list[int], taken: int) -> None:
+    """Each at its own place, in the same turn; one that is over is not asked again."""
+    whole = ShareSource(len(lengths), epoch=0, seed=0, dataset="D")
+    everything = deliver(whole, lengths, 99)
+    before = ShareSource(len(lengths), epoch=0, seed=0, dataset="D")
+    first = deliver(before, lengths, taken)
+    after = ShareSource(len(lengths), epoch=0, seed=0, dataset="D", reached=before.place())
+
+    assert first + deliver(after, lengths, 99) == everything
+    assert [share.number for share in after.place()] == [share.number for share in whole.place()]
+
+
+def deliver(source: ShareSource, lengths: list[int], most: int) -> list[tuple[int, int]]:
+    """Take up to so many batches, one after the other; return their numbers and shares."""
+    found: list[tuple[int, int]] = []
+    while len(found) < most and (more := source.next()) is not None:
+        task, slot = more
+        assert slot is not None
+        result = Result(0, task.step, ended=True)
+        if not source.is_over(slot) and task.what.number < lengths[slot]:
+            result = Result(0, task.step, packed=NOTHING_PACKED, fingerprint=100 * slot + task.what.number)
+            found.append((task.what.number, slot))
+        if not source.is_over(slot):
+            source.came_back(task, result, slot)
+        source.took(result)
+    return found
+
+
+def test_a_saved_share_with_a_state_is_told_it_even_if_it_is_over() -> None:
+    """The dataset needs it for the epochs that follow."""
+    reached = Reached(3, 7, b"state", is_over=True), Reached(2, 5, b"other")
+    source = ShareSource(2, epoch=0, seed=0, dataset="D", reached=reached)
+    tasks = {slot: task.what for task, slot in itertools.islice(tasks_of(source), 2)}
+
+    assert (tasks[0].state, tasks[0].after, tasks[0].is_over, tasks[0].is_saved) == (b"state", 3, True, True)
+    assert (tasks[1].state, tasks[1].after, tasks[1].is_over, tasks[1].fingerprint) == (b"other", 2, False, 5)
+
+
+def test_a_share_that_has_failed_is_over_for_whoever_goes_on() -> None:
+    """Not before: until something later is taken, the failure may be tried again."""
+    source = ShareSource(2, epoch=0, seed=0, dataset="D")
+    first, second, third = (task for task, _ in itertools.islice(tasks_of(source), 3))
+    source.took(Result(0, first.step, packed=NOTHING_PACKED, fingerprint=1))
+    source.came_back(second, Result(0, second.step, failure=failure()), 1)
+    assert [share.is_over for share in source.place()] == [False, False]
+    source.took(Result(0, third.step, packed=NOTHING_PACKED, fingerprint=2))
+    assert [share.is_over for share in source.place()] == [False, True]

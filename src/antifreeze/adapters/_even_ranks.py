@@ -30,13 +30,22 @@ def next_number() -> int:
 class EvenRanks:
     """The batches of one epoch on one rank, and more of them while other ranks have more."""
 
-    def __init__(self, batches: Iterator[Any], again: Callable[[], Iterator[Any]], key: str, distributed: Any) -> None:
+    def __init__(
+        self,
+        batches: Iterator[Any],
+        again: Callable[[], Iterator[Any]],
+        key: str,
+        distributed: Any,
+        *,
+        count: int = 0,
+        own: int | None = None,
+    ) -> None:
         self._batches, self._again = batches, again
         self._key, self._distributed = key, distributed
         self._store: Any = None
-        self._count = 0
-        self._told = 0
-        self._own: int | None = None
+        self.count = self._told = count
+        """How many batches were given."""
+        self.own = own
         """How many batches this rank has of its own, once that is known."""
 
     def __iter__(self) -> Iterator[Any]:
@@ -44,31 +53,31 @@ class EvenRanks:
 
     def __next__(self) -> Any:
         if self._store is None:
-            self._tell("has 0")
-        if self._own is None:
+            self._tell(f"has {self.count}" if self.own is None else f"ended {self.own}")
+        if self.own is None:
             try:
                 batch = next(self._batches)
             except StopIteration:
-                self._own = self._count
-                self._tell(f"ended {self._own}")
+                self.own = self.count
+                self._tell(f"ended {self.own}")
             else:
-                self._count += 1
-                if self._count > self._told:
-                    self._told = self._count + int(getattr(self._batches, "num_ready", 0))
+                self.count += 1
+                if self.count > self._told:
+                    self._told = self.count + int(getattr(self._batches, "num_ready", 0))
                     self._tell(f"has {self._told}")
                 return batch
         if not self._someone_has_more():
             raise StopIteration
-        self._count += 1
+        self.count += 1
         return self._padding()
 
     def _padding(self) -> Any:
-        if self._count == (self._own or 0) + 1:
+        if self.count == (self.own or 0) + 1:
             logger.warning(
                 "antifreeze: rank %d has no more data after %d batches, other ranks have (uneven ranks); it repeats "
                 'its own, so that no collective waits for it. uneven_ranks="ignore" turns this off',
                 self._distributed.get_rank(),
-                self._own,
+                self.own,
             )
         for _ in range(2):
             try:
@@ -97,7 +106,7 @@ class EvenRanks:
             if len(heard) < self._distributed.get_world_size() - 1 and time.monotonic() - since_s < _BEGIN_S:
                 time.sleep(_LOOK_S)  # it may be about to begin
                 continue
-            if any(count > self._count for _, count in heard):
+            if any(count > self.count for _, count in heard):
                 return True
             if all(state == "ended" for state, _ in heard):
                 return False

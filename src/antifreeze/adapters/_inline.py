@@ -6,10 +6,28 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from antifreeze.child import Desk, Ended, Nothing, Program, Share, Task, UserError, failure_of, preserved, seed_now
+from antifreeze.adapters._stands import Stands
+from antifreeze.child import (
+    Desk,
+    Ended,
+    Nothing,
+    Program,
+    Result,
+    Share,
+    Task,
+    UserError,
+    failure_of,
+    preserved,
+    seed_now,
+)
 from antifreeze.core import AntifreezeError
 from antifreeze.crew import History, Source, user_error
+from antifreeze.ranks import Watched
 from antifreeze.supervise import Skip
+from antifreeze.transport import Packed
+
+_HERE = Packed(b"", [])
+"""Stands for a batch that travels nowhere."""
 
 
 class InlineBatches:
@@ -30,11 +48,24 @@ class InlineBatches:
         self._program: Any = None
         self._source: Any = None
         self._over = False
+        self._stands: Stands | None = None
+        self._watched: Watched | None = None
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
+        if self._watched is None:
+            self._stands = Stands()
+            self._watched = self._history.watched(self._stands, self._history.epochs)
+        try:
+            return self._next()
+        except BaseException:
+            self._watched.close()
+            self._watched = None
+            raise
+
+    def _next(self) -> Any:
         self._history.asked()
         if self._source is None:
             self._program, self._source = self._make_program(), self._make_source()
@@ -42,12 +73,16 @@ class InlineBatches:
             found = self._source.next()
             if found is None:
                 break
+            task = found[0]
             try:
-                batch = self._make(found[0])
+                batch, result = self._make(task)
             except Nothing:
+                self._source.took(Result(task.epoch, task.step))
                 continue
             except Ended:
+                self._source.took(Result(task.epoch, task.step, ended=True))
                 break
+            self._source.took(result)
             self._history.delivered(self._desk.num_samples, 0)
             self._history.answered()
             return batch
@@ -57,19 +92,26 @@ class InlineBatches:
             self._history.ended()
         raise StopIteration
 
-    def _make(self, task: Task) -> Any:
+    def _make(self, task: Task) -> tuple[Any, Result]:
         desk = self._desk
         while True:
             desk.clear(task.step)
             try:
                 with preserved():
                     batch = self._program.make(task, desk)
+                    return batch, self._result(task)
             except UserError as caught:
+                self._over = isinstance(task.what, Share)  # what comes later in it leads through what has failed
                 task = self._without(task, caught)
-                continue
             finally:
                 self._account(task)
-            return batch
+
+    def _result(self, task: Task) -> Result:
+        """Return what a worker would say of the batch. It is not taken apart, so that it has no fingerprint."""
+        facts: dict[str, Any] = {}
+        if isinstance(task.what, Share):
+            facts = {"fingerprint": None, "state": self._program.state(), "ended": self._program.ended}
+        return Result(task.epoch, task.step, packed=_HERE, **facts)
 
     def _account(self, task: Task) -> None:
         for skip in self._desk.skipped:

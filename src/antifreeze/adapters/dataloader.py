@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import inspect
-import itertools
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-import torch
-import torch.distributed
 import torch.utils.data
 from torch.utils.data import IterableDataset, default_collate, default_convert
 
-from antifreeze.adapters._even_ranks import EvenRanks, next_number, take_part
+from antifreeze.adapters._epochs import Course, Epochs
+from antifreeze.adapters._even_ranks import next_number
+from antifreeze.adapters._frameworks import warn_of_accelerate, without_seeders
 from antifreeze.adapters._inline import InlineBatches
+from antifreeze.adapters._iterator import EpochIterator
 from antifreeze.adapters._terms import default_memory_limit, make_terms, split_on_error
-from antifreeze.adapters.torch import pin
 from antifreeze.child import IterableProgram, MapProgram
 from antifreeze.core import ConfigError
-from antifreeze.crew import Batches, Crew, History, IndexSource, Pace, Quarters, ShareSource, Source, Terms
+from antifreeze.crew import Batches, Crew, History, Pace, Quarters, Terms
 from antifreeze.supervise import Report
 
 __all__ = ["DataLoader"]
@@ -89,34 +88,50 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self._given_prefetch = prefetch_factor
         self._history = History(num_workers, batch_size, Path(skip_log) if skip_log is not None else None)
         self._quarters = Quarters(self._make_crew, persistent=persistent_workers)
-        self._epochs = 0
         if uneven_ranks not in ("pad", "ignore"):
             hint = 'it is "pad" or "ignore"'
             raise ConfigError(f"uneven_ranks={uneven_ranks!r} is not known", hint=hint, argument="uneven_ranks")
         self.uneven_ranks = uneven_ranks
         self._uneven = uneven_ranks == "pad" and isinstance(dataset, IterableDataset)
         self._number = next_number() if self._uneven else -1
-        self._random: torch.Generator | None = None
-        self._seen = 0
-        """The seed that torch had when this loader last looked at it."""
         self._seed = 0
+        self._epochs = Epochs()
+
+    @property
+    def _is_accelerate_prepared(self) -> bool:
+        """Accelerate asks for this, and if it is False, does not use this loader but makes one of torch's of it."""
+        warn_of_accelerate()
+        return False
 
     def check_worker_number_rationality(self) -> None:
         """Do nothing: ``report()`` says how many workers would help, after measuring it."""
 
     def __iter__(self) -> Any:
         """Return an iterator over one epoch. Nothing is started or drawn before its first batch is asked for."""
-        batches = self._batches()
-        if self._uneven and take_part(torch.distributed):
-            key = f"antifreeze/{self._number}/{self._epochs}"
-            batches = EvenRanks(batches, self._batches, key, torch.distributed)
-        return _Iterator(batches, self)
+        return EpochIterator(self, self._epochs)
 
-    def _batches(self) -> Iterator[Any]:
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the iteration that was begun last stands: after the last batch that was delivered.
+
+        It is small, and JSON can hold it, but for what ``state_dict()`` of your own dataset or sampler returns: that
+        is in it as it is.
+        """
+        return self._epochs.state_dict(self)
+
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
+        """Have the next iteration go on where a state was saved; the epochs after it are those that would have come.
+
+        What cannot be continued exactly is refused with ``StateMismatch``. With ``strict=False`` the loader goes on as
+        well as it can, and a warning says what is lost.
+        """
+        self._epochs.load_state_dict(self, state, strict=strict)
+
+    def _batches(self, course: Course) -> Iterator[Any]:
+        self._seed = course.seed
         if self.num_workers == 0:
             return InlineBatches(
                 self._make_program,
-                lambda: self._make_source(self._next_epoch()),
+                lambda: course.source,
                 self._history,
                 on_error=self._make_terms().on_error,
                 decide=self._decide,
@@ -125,19 +140,15 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         said = self._given_prefetch is not None or self.prefetch_factor not in (None, 2)
         return Batches(
             self._quarters,
-            self._make_source,
+            lambda _: course.source,
             Pace(self.prefetch_factor if said else None),
             self._history,
-            number=self._next_epoch,
+            number=lambda: course.number,
             num_workers=self.num_workers,
             in_order=self.in_order,
             timeout_s=self.timeout,
             decide=self._decide,
         )
-
-    def _next_epoch(self) -> int:
-        number, self._epochs = self._epochs, self._epochs + 1
-        return number
 
     def _make_terms(self) -> Terms:
         """Return what workers are told. Frameworks set attributes after the loader was made."""
@@ -148,11 +159,11 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             stall_limit=self.stall_limit,
             max_restarts=self.max_restarts,
             memory_limit=default_memory_limit(self.worker_memory_limit, self.num_workers),
-            waits_for_all=self.worker_init_fn is not None,
+            waits_for_all=without_seeders(self.worker_init_fn) is not None,
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_random": None}
+        return {**self.__dict__, "_epochs": self._epochs.copy()}
 
     def report(self, file: IO[str] | None = None) -> Report:
         """Print what happened so far, and what would help most; return the same as an object."""
@@ -169,66 +180,16 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         collate: Any = self.collate_fn
         if collate is (default_collate if self._auto_collation else default_convert):
             collate = None  # the worker has its own, which needs no torch
-        common: dict[str, Any] = {"batched": self._auto_collation, "worker_init_fn": self.worker_init_fn}
+        init = without_seeders(self.worker_init_fn)
+        common: dict[str, Any] = {"batched": self._auto_collation, "worker_init_fn": init}
         if isinstance(self.dataset, IterableDataset):
-            return IterableProgram(
+            program = IterableProgram(
                 self.dataset, collate, batch_size=self.batch_size, drop_last=self.drop_last, **common
             )
+            program.in_trainer = self.num_workers == 0
+            return program
         return MapProgram(self.dataset, collate, **common)
 
-    def _make_source(self, number: int) -> Source:
-        """Draw this epoch's seed and start its sampler, in the order in which torch's loader does both."""
-        self._seed = int(torch.empty((), dtype=torch.int64).random_(generator=self.generator or self._own()).item())
-        if isinstance(self.dataset, IterableDataset):
-            return ShareSource(
-                max(1, self.num_workers), epoch=number, seed=self._seed, dataset=type(self.dataset).__name__
-            )
-        return IndexSource(self._indices(), epoch=number, seed=self._seed, dataset=type(self.dataset).__name__)
-
-    def _own(self) -> torch.Generator:
-        """Return the generator that this loader draws from instead of the trainer's.
-
-        It begins with the trainer's state, and again when torch was seeded anew; what the trainer draws in between does
-        not change a batch.
-        """
-        if self._random is None or torch.initial_seed() != self._seen:
-            self._random = torch.Generator()
-            self._random.set_state(torch.get_rng_state())
-            self._seen = torch.initial_seed()
-        return self._random
-
-    def _indices(self) -> Iterator[Any]:
-        indices: Iterator[Any] = iter(self._index_sampler)
-        if not _is_torchs(self._index_sampler):
-            return indices
-        # Torch's samplers draw from the trainer's random numbers when they give their first index, and only then.
-        own, before = self._own(), torch.get_rng_state()
-        torch.set_rng_state(own.get_state())
-        try:
-            first = list(itertools.islice(indices, 1))
-            own.set_state(torch.get_rng_state())
-        finally:
-            torch.set_rng_state(before)
-        return itertools.chain(first, indices)
-
-
-def _is_torchs(sampler: Any) -> bool:
-    inner = getattr(sampler, "sampler", None)
-    return type(sampler).__module__.startswith("torch.") and (inner is None or _is_torchs(inner))
-
-
-class _Iterator:
-    """An epoch as torch's loader gives it: it can be asked for its length, too."""
-
-    def __init__(self, batches: Iterator[Any], loader: DataLoader) -> None:
-        self._batches, self._loader = batches, loader
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        batch = next(self._batches)
-        return pin(batch) if self._loader.pin_memory else batch
-
-    def __len__(self) -> int:
-        return len(self._loader)
+    def _renew_workers(self) -> None:
+        """Let workers go that stay from epoch to epoch: the dataset is another one than they know."""
+        self._quarters = Quarters(self._make_crew, persistent=self.persistent_workers)

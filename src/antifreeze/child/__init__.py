@@ -1,11 +1,21 @@
 """What runs in worker processes and in the nursery they are born in."""
 
+from antifreeze.child._again import NotAsSaved, NotTheSame
 from antifreeze.child._collate import AsTensor, default_collate, default_convert
 from antifreeze.child._desk import Desk
 from antifreeze.child._failures import UserError, failure_of
 from antifreeze.child._messages import Cancel, Failure, Ready, Result, Results, Share, Skip, Start, Task, Tasks
 from antifreeze.child._nurse import Bear, Born, Bury, Died, Hello
-from antifreeze.child._programs import Ended, IterableProgram, MapProgram, Nothing, NotTheSame, Program
+from antifreeze.child._programs import (
+    Ended,
+    IterableProgram,
+    MapProgram,
+    Nothing,
+    Program,
+    has_state,
+    opened_state,
+    sealed_state,
+)
 from antifreeze.child._seeding import preserved, seed_now, seeded
 from antifreeze.child._stand_ins import Handing
 from antifreeze.child._worker import DUMP_SIGNAL, MOST_FDS
@@ -27,6 +37,7 @@ __all__ = [
     "IterableProgram",
     "MOST_FDS",
     "MapProgram",
+    "NotAsSaved",
     "NotTheSame",
     "Nothing",
     "Program",
@@ -43,7 +54,10 @@ __all__ = [
     "default_collate",
     "default_convert",
     "failure_of",
+    "has_state",
+    "opened_state",
     "preserved",
+    "sealed_state",
     "seed_now",
     "seeded",
 ]

@@ -54,10 +54,16 @@ class Share(NamedTuple):
     """What a task of an iterable dataset asks for: the batch with this number of the worker's share."""
 
     number: int
-    fingerprint: int
-    """Of all batches of the share before it, for a worker that must make them again."""
+    fingerprint: int | None
+    """Of all batches of the share before it, for a worker that must make them again; None if it is not known."""
     state: bytes | None = None
-    """The dataset's own state after the batch before it, if it has one."""
+    """The dataset's own state, if it has one."""
+    after: int = 0
+    """How many batches of the share that state stands after. All that come between had no samples left."""
+    is_saved: bool = False
+    """Whether all this comes from a state that the user has loaded, and not from a worker that was lost."""
+    is_over: bool = False
+    """Whether there are no more: only the dataset's own state is to be loaded."""
 
 
 class Skip(NamedTuple):
@@ -99,13 +105,14 @@ class Result(NamedTuple):
     """The batch; None if there is none: the task failed, nothing was left of it, or the share has ended."""
     failure: Failure | None = None
     ended: bool = False
+    """Whether the share has no more batches: beyond this one, if there is one."""
     skipped: tuple[Skip, ...] = ()
     num_samples: int = 0
     nbytes: int = 0
     times: tuple[tuple[str, float], ...] = ()
     """Seconds for each stage."""
     slowest: tuple[str, float] | None = None
-    fingerprint: int = 0
+    fingerprint: int | None = 0
     state: bytes | None = None
     asked: bool = True
     """Whether the dataset has asked which share is its own."""

@@ -24,6 +24,8 @@ AntifreezeError
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 
@@ -114,7 +116,7 @@ class DuplicateData(InputError):
 class StateMismatch(InputError, ValueError):
     """A state does not fit the loader that is to go on from it."""
 
-    differences: dict[str, tuple[Any, Any]]
+    differences: Mapping[str, tuple[Any, Any]] = MappingProxyType({})
     """What the state says and what the loader has, by name."""
 
 

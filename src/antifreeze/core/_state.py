@@ -16,13 +16,11 @@ Differences = dict[str, tuple[Any, Any]]
 
 def check_kind(state: object, *, kind: str, version: int) -> None:
     """Raise StateMismatch unless this is a state of this kind of loader, in a version that it knows."""
-    loader = kind if isinstance(state, Mapping) and "version" in state else "loader"
     if not isinstance(state, Mapping) or not isinstance(state.get("version"), int) or "kind" not in state:
         found = f"a {type(state).__name__}" if not isinstance(state, Mapping) else f"a dict of {_keys(state)}"
         raise StateMismatch(
-            f"this is not a state of an antifreeze {loader}: it is {found}",
+            f"this is not a state of an antifreeze {kind}: it is {found}",
             hint="give load_state_dict() what state_dict() of the same loader returned",
-            differences={},
         )
     if state["kind"] != kind:
         raise StateMismatch(

@@ -8,7 +8,7 @@ from antifreeze.crew._keeper import the_keeper
 from antifreeze.crew._ledger import Ledger, Poison
 from antifreeze.crew._member import Member
 from antifreeze.crew._pace import AHEAD, Pace
-from antifreeze.crew._sources import IndexSource, ShareSource, Source
+from antifreeze.crew._sources import IndexSource, Reached, ShareSource, Source, Steps
 from antifreeze.crew._terms import Terms
 
 __all__ = [
@@ -22,8 +22,10 @@ __all__ = [
     "Pace",
     "Poison",
     "Quarters",
+    "Reached",
     "ShareSource",
     "Source",
+    "Steps",
     "Terms",
     "mixed_error",
     "the_keeper",

@@ -15,6 +15,7 @@ from antifreeze.crew._history import History
 from antifreeze.crew._ledger import Ledger
 from antifreeze.crew._pace import Pace
 from antifreeze.crew._sources import Source
+from antifreeze.ranks import Place, Standing, Watched, watch_ranks
 
 
 class Quarters:
@@ -66,6 +67,8 @@ class Batches:
         in_order: bool,
         timeout_s: float,
         decide: Decide,
+        upstream: Callable[[], Place] | None = None,
+        epoch: int | None = None,
     ) -> None:
         self._quarters, self._make_source = quarters, make_source
         self._pace, self._history, self._decide = pace, history, decide
@@ -76,6 +79,12 @@ class Batches:
         self._release: Any = None
         self._done = False
         self._pid = os.getpid()
+        self._upstream = upstream
+        """Says where that stands from which the tasks come, if they can be late."""
+        self._shown_epoch = epoch
+        """What messages call the epoch, if not by its number."""
+        self._watched: Watched | None = None
+        self._first = history.batches
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -115,7 +124,7 @@ class Batches:
 
     def _begin(self) -> Epoch:
         if self._source is None:
-            self._number = self._next_number()
+            self._number, self._first = self._next_number(), self._history.batches
             self._source = self._make_source(self._number)
         self._source.begun_again()
         crew = self._quarters.take()
@@ -127,14 +136,31 @@ class Batches:
         self._release = weakref.finalize(self, _release, crew, self._ledger, self._number, self._quarters.keeps(crew))
         self._release.atexit = False
         self._epoch = epoch
+        self._watched = watch_ranks(self, Batches._standing)
         return epoch
+
+    def _standing(self) -> Standing:
+        """Return where this epoch stands, for other ranks. Called by another thread, and only looks."""
+        epoch = self._epoch
+        if epoch is None:
+            return self._history.standing(self._shown, self._first, Place())
+        place, trouble = epoch.where()
+        if not place.worker and self._upstream is not None:
+            place = self._upstream()
+        return self._history.standing(self._shown, self._first, place, trouble, epoch.stall_limit_s)
+
+    @property
+    def _shown(self) -> int:
+        return self._number if self._shown_epoch is None else self._shown_epoch
 
     def close(self) -> None:
         """Let the workers go. May be called twice; asking for another batch starts new ones."""
+        if self._watched is not None:
+            self._watched.close()
         if self._release is not None and (parts := self._release.detach()) is not None:
             crew, _, number, keep = parts[2]
             with crew.lock:
-                # Order: before the ledger is used again. A death that these workers still have to die is not its affair.
+                # Order: before the ledger is used again. What becomes of these workers is not its affair.
                 crew.flow = None
                 crew.exits.clear()
             _let_go(crew, number, keep)

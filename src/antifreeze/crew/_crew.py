@@ -10,14 +10,13 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from antifreeze.child import Cancel, Ready, Results, Start, Task
 from antifreeze.core import AntifreezeError, WorkerDied
 from antifreeze.crew._failures import no_descriptors, user_error
 from antifreeze.crew._keeper import the_keeper
-from antifreeze.crew._member import Member, State, make_member
+from antifreeze.crew._member import Member, State, folder, make_member
 from antifreeze.crew._parcel import Parcel, make_parcel
 from antifreeze.crew._terms import Flow, Terms
 from antifreeze.transport import Closed
@@ -26,7 +25,7 @@ GRACE_S = 1.0
 """How long a worker may take to finish what it is at when its loader ends."""
 _EARLY_DEATHS = 3
 _STILLBIRTHS = 10
-_BUSY_S = 0.15
+_BUSY_S = 0.3
 
 
 class Crew:
@@ -80,7 +79,7 @@ class Crew:
             pieces=self._parcel.pieces,
             sys_path=[os.fspath(folder) for folder in sys.path],
             argv=list(sys.argv),
-            cwd=_folder(),
+            cwd=folder(),
             environ=dict(os.environ),
             sends_at_once=after_a_loss,
         )
@@ -295,9 +294,3 @@ class Crew:
             os.close(self._wake_in)
             os.close(self._wake_out)
             self._wake_in = self._wake_out = -1
-
-
-def _folder() -> str:
-    with contextlib.suppress(OSError):  # it was removed
-        return str(Path.cwd())
-    return "/"

@@ -18,12 +18,13 @@ from antifreeze.crew._member import Member, State
 from antifreeze.crew._pace import Pace
 from antifreeze.crew._sources import Source
 from antifreeze.crew._watch import Charge, Watch, sample_of
+from antifreeze.ranks import Place, Trouble
 from antifreeze.supervise import Finding, Skip
 from antifreeze.transport import Inbox, Record, Stage, unpack
 
 logger = logging.getLogger("antifreeze")
 
-_WAIT_S = 0.1
+_WAIT_S = 0.2
 
 
 class Batch(NamedTuple):
@@ -86,6 +87,7 @@ class Epoch:
             if not isinstance(outcome, Batch):
                 error: AntifreezeError = outcome
                 return error
+            self._source.took(outcome.result)
             if outcome.result.packed is not None:
                 return outcome
             self._fill()
@@ -143,17 +145,26 @@ class Epoch:
                 self._ledger.fail(found[0].step, _ended(found[0]))
 
     def assign(self) -> None:
-        """Give tasks to workers that have room."""
-        for member in self._crew.members:
-            if member is None or member.state is not State.READY or member.slot in self._retiring:
-                continue
-            self._end_share(member.slot)
-            if self._losses.holds(member.slot):
-                continue
-            room = self._pace.quota - self._ledger.load(member.slot)
-            tasks = [self._prepared(task, member) for task in self._ledger.give(member.slot, room)] if room > 0 else []
+        """Give tasks to workers that have room, some to each in turn: neighbours are made at the same time."""
+        given: dict[int, list[Task]] = {}
+        some = max(1, self._pace.quota // 8)
+        free = [m for m in self._crew.members if m is not None and self._can_work(m)]
+        while free:
+            for member in list(free):
+                tasks = self._ledger.give(member.slot, min(some, self._pace.quota - self._ledger.load(member.slot)))
+                if not tasks:
+                    free.remove(member)
+                given.setdefault(member.slot, []).extend(tasks)
+        for member in [m for m in self._crew.members if m is not None and given.get(m.slot)]:
+            tasks = [task for task in (self._prepared(t, member) for t in given[member.slot]) if task is not None]
             if tasks:
-                self._crew.give(member, [task for task in tasks if task is not None])
+                self._crew.give(member, tasks)
+
+    def _can_work(self, member: Member) -> bool:
+        if member.state is not State.READY or member.slot in self._retiring:
+            return False
+        self._end_share(member.slot)
+        return not self._losses.holds(member.slot)
 
     def _prepared(self, task: Task, member: Member) -> Task | None:
         try:
@@ -220,7 +231,7 @@ class Epoch:
         return time.monotonic() - self._looked_s
 
     def look(self) -> None:
-        """Look whether every worker moves; at most ten times a second."""
+        """Look whether every worker moves; at most five times a second."""
         now_s = time.monotonic()
         if now_s - self._looked_s < _WAIT_S:
             return
@@ -235,6 +246,21 @@ class Epoch:
             self._retiring.setdefault(member.slot, finding)
         self._retire()
         self._losses.look(now_s)
+
+    @property
+    def stall_limit_s(self) -> float | None:
+        """What the user has set."""
+        return self._crew.terms.limits.stall_limit_s
+
+    def where(self) -> tuple[Place, Trouble | None]:
+        """Return which worker the loop waits for, or would, and what is known of a stall. Needs no lock: only looks."""
+        members = [(m, m.record) for m in self._crew.members if m is not None]
+        busy = [(m, r) for m, r in members if r.stage.working or self._ledger.load(m.slot)]
+        if not busy:
+            return Place(), self._watch.stalls.last()
+        # In order, the earliest batch is the one that is waited for; who has none yet is still starting.
+        member, record = min(busy, key=lambda pair: (pair[1].step < 0, pair[1].step, pair[1].since_s))
+        return self._watch.place(member, record), self._watch.stalls.last()
 
     def _attempts(self, member: Member) -> int:
         record = member.record

@@ -8,7 +8,15 @@ import resource
 from typing import Any
 
 from antifreeze.child import Failure
-from antifreeze.core import AntifreezeError, NotPicklable, NotRepeatable, Stalled, UserCodeError, WorkerDied
+from antifreeze.core import (
+    AntifreezeError,
+    NotPicklable,
+    NotRepeatable,
+    Stalled,
+    StateMismatch,
+    UserCodeError,
+    WorkerDied,
+)
 from antifreeze.supervise import Finding
 
 
@@ -36,6 +44,9 @@ class WorkerTraceback(Exception):
         return f"\n{self.args[0].rstrip()}"
 
 
+_NOT_REPEATED: dict[str, type[AntifreezeError]] = {"NotTheSame": NotRepeatable, "NotAsSaved": StateMismatch}
+
+
 def user_error(
     failure: Failure, *, worker: str, step: int, place: str, original: BaseException | None = None
 ) -> AntifreezeError:
@@ -45,12 +56,13 @@ def user_error(
     why = f"\n  {failure.explanation}" if failure.explanation else ""
     facts: dict[str, Any] = {"step": step, "sample": failure.sample, "worker": worker}
     cause: BaseException = WorkerTraceback(failure.traceback)
-    if failure.kind == "NotTheSame":
+    error: AntifreezeError
+    if failure.kind in _NOT_REPEATED:
         hint = (
             "make the dataset deterministic (seed it, sort what it lists), or give it state_dict() and "
             "load_state_dict(); a map-style dataset needs neither"
         )
-        error: AntifreezeError = NotRepeatable(f"{failure.message}\n{where}", hint=hint, **facts)
+        error = _NOT_REPEATED[failure.kind](f"{failure.message}\n{where}", hint=hint, **facts)
         error.__cause__ = cause
         return error
     if "cannot be pickled" in failure.what:

@@ -8,11 +8,21 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
-from antifreeze.supervise import MOST_SKIPS, Report, Restart, Skip
+from antifreeze.ranks import SILENT_S, Place, Standing, Trouble, Watched, watch_ranks
+from antifreeze.supervise import MOST_SKIPS, Limits, Report, Restart, Skip, warn_after_s
 
 _MOST_RESTARTS = 1000
 _MOST_NOTES = 20
+
+
+class Placed(Protocol):
+    """Something that is waited for."""
+
+    def where(self) -> Place:
+        """Return where it stands. Called by another thread: it only looks."""
+        ...
 
 
 @dataclass(slots=True)
@@ -57,6 +67,29 @@ class History:
     def ended(self) -> None:
         """Note that an epoch is over: what comes until the next one is not counted."""
         self._left_s = self._began_s = None
+
+    def standing(
+        self, epoch: int, first: int, place: Place, trouble: Trouble | None = None, stall_limit_s: float | None = None
+    ) -> Standing:
+        """Return where an epoch stands, for other ranks: ``first`` is what ``batches`` was when it began."""
+        now_s = time.perf_counter()
+        asked_s, left_s = self._began_s, self._left_s
+        waits = asked_s is not None and (left_s is None or left_s < asked_s)
+        return Standing(
+            epoch=epoch,
+            step=self.batches - first,
+            waited_s=now_s - asked_s if waits and asked_s is not None else 0.0,
+            idle_s=now_s - (left_s if left_s is not None else asked_s if asked_s is not None else now_s),
+            place=place,
+            trouble=trouble,
+            warn_s=warn_after_s(Limits(stall_limit_s=stall_limit_s)),
+            silent_s=SILENT_S if stall_limit_s is None else stall_limit_s,
+        )
+
+    def watched(self, owner: Placed, epoch: int, stall_limit_s: float | None = None) -> Watched:
+        """Let other ranks see how an epoch goes, until the result is closed or the owner goes."""
+        first = self.batches
+        return watch_ranks(owner, lambda owner: self.standing(epoch, first, owner.where(), stall_limit_s=stall_limit_s))
 
     def delivered(self, samples: int, nbytes: int) -> None:
         """Count a batch."""

@@ -25,7 +25,7 @@ from antifreeze.transport import Closed
 
 logger = logging.getLogger("antifreeze")
 
-TEND_S = 0.1
+TEND_S = 0.2
 _CHECK_S = 0.5
 _TRIES = 3
 

@@ -30,7 +30,7 @@ class Poison:
 
 
 class Ledger:
-    """The tasks of one epoch. Steps are numbered from 0 without gaps, and delivered in that order or as they come."""
+    """The tasks of one epoch. Steps have rising numbers, and are delivered in that order or as they come."""
 
     def __init__(self, num_slots: int, *, in_order: bool = True) -> None:
         self._in_order = in_order
@@ -119,6 +119,8 @@ class Ledger:
 
     def take(self) -> Any | None:
         """Return the next outcome to deliver, or None if it has not come back."""
+        if self._in_order and self._next not in self._tasks:
+            self._next = min(self._tasks, default=self._next)
         step = self._next if self._in_order else next(iter(self._back), self._next)
         if step not in self._back:
             return None

@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from antifreeze.child import DUMP_SIGNAL, MOST_FDS, Bear, Start, Task, Tasks
@@ -148,3 +149,10 @@ def make_member(
         raise
     member.channel.send_nowait(start, parcel_fds)
     return member, Bear(member.token, modules, slot), fds
+
+
+def folder() -> str:
+    """Return where this process stands."""
+    with contextlib.suppress(OSError):  # it was removed
+        return str(Path.cwd())
+    return "/"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Protocol
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from antifreeze.child import Result, Share, Task
 from antifreeze.core import AntifreezeError, DuplicateData
@@ -31,6 +31,10 @@ class Source(Protocol):
         """Hear of a result; return what is wrong with it, if anything."""
         ...
 
+    def took(self, result: Result) -> None:
+        """Hear that a result is handed over, or that there is nothing in it to hand over."""
+        ...
+
     def is_over(self, slot: int | None) -> bool:
         """Tell whether a worker's share has ended: what is still asked of it has been answered by that."""
         ...
@@ -48,22 +52,64 @@ class Source(Protocol):
         ...
 
 
-class IndexSource:
-    """One task for each batch of indices, or for each index, that a sampler gives."""
+class Steps(NamedTuple):
+    """Which steps of an epoch are over: all before ``first``, and those before ``until`` that are not missing."""
 
-    def __init__(self, indices: Iterator[Any], *, epoch: int, seed: int, dataset: str) -> None:
+    first: int = 0
+    until: int = 0
+    missing: tuple[int, ...] = ()
+
+
+class IndexSource:
+    """One task for each batch of indices, or for each index, that a sampler gives.
+
+    With ``over``, the indices begin with those of its first step, and steps that are over are not made again.
+    """
+
+    def __init__(
+        self,
+        indices: Iterator[Any],
+        *,
+        epoch: int,
+        seed: int,
+        dataset: str,
+        over: Steps | None = None,
+        in_order: bool = True,
+    ) -> None:
+        over = over or Steps()
         self._indices, self._epoch, self._seed, self._dataset = indices, epoch, seed, dataset
-        self._step = 0
+        self._step, self._until, self._in_order = over.first, over.until, in_order
+        self._to_do: Collection[int] = frozenset(over.missing)
+        """Steps before ``until`` that are to be made."""
+        self._over_until, self._missing = over.until, set(over.missing)
 
     def next(self) -> tuple[Task, int | None] | None:
         """Return the next task. Runs the sampler, in the thread that asks for batches."""
-        try:
-            what = next(self._indices)
-        except StopIteration:
-            return None
-        task = Task(epoch=self._epoch, step=self._step, seed=self._seed, what=what)
-        self._step += 1
-        return task, None
+        while True:
+            try:
+                what = next(self._indices)
+            except StopIteration:
+                return None
+            step, self._step = self._step, self._step + 1
+            if step >= self._until or step in self._to_do:
+                return Task(epoch=self._epoch, step=step, seed=self._seed, what=what), None
+
+    def took(self, result: Result) -> None:
+        """Note that a step is over. In order, so are those before it: one that has failed is not tried again."""
+        step = result.step
+        if step >= self._over_until:
+            if not self._in_order:
+                self._missing.update(range(self._over_until, step))
+            self._over_until = step + 1
+        if self._missing:
+            self._missing = {s for s in self._missing if s > step} if self._in_order else self._missing - {step}
+
+    def place(self) -> Steps:
+        """Return which steps are over, from a first one that is not beyond what was drawn from the sampler."""
+        if not self._missing and self._step >= self._over_until:
+            return Steps(self._over_until, self._over_until)
+        missing = tuple(sorted(self._missing))
+        return Steps(min(self._step, *missing[:1], self._over_until), self._over_until, missing)
 
     def is_ready(self) -> bool:
         """Tell whether ``next`` answers at once."""
@@ -93,32 +139,59 @@ class IndexSource:
         return _named(sample, self._dataset)
 
 
+class Reached(NamedTuple):
+    """How far a share has come."""
+
+    number: int = 0
+    """How many of its batches are over."""
+    fingerprint: int | None = 0
+    """Of these; None if it is not known."""
+    state: bytes | None = None
+    """The dataset's own state after them, if it has one."""
+    is_over: bool = False
+    """Whether it has no more."""
+
+
 class ShareSource:
     """Batch after batch of each worker's share, in turn, until all shares have ended.
 
-    A share belongs to its slot: whoever is born there goes on with it, after the last batch that has come back.
+    A share belongs to its slot: whoever is born there goes on with it, after the last batch that has come back. With
+    ``reached``, shares begin after what was saved.
     """
 
-    def __init__(self, num_workers: int, *, epoch: int, seed: int, dataset: str) -> None:
+    def __init__(
+        self, num_workers: int, *, epoch: int, seed: int, dataset: str, reached: Sequence[Reached] = ()
+    ) -> None:
         self._epoch, self._seed, self._dataset = epoch, seed, dataset
         self._asked = False
-        self._first_prints: dict[int, int] = {}
-        self._over: set[int] = set()
-        """Shares that have no more batches, or that have failed."""
-        self._step = 0
+        self._first_prints: dict[int, int | None] = {}
         self._num_workers = num_workers
-        self._prints = [0] * num_workers
-        self._states: list[Any] = [None] * num_workers
+        self._taken = list(reached) or [Reached()] * num_workers
+        """How far each share has come for whoever takes the batches."""
+        self._back = list(self._taken)
+        """How far it has come for its worker, who is ahead of that."""
+        self._saved = {slot for slot, share in enumerate(self._taken) if share.number}
+        """Shares that go on from what was saved, and of which nothing has come back yet."""
+        self._from = [share.number for share in self._taken]
+        self._over = {slot for slot, share in enumerate(self._taken) if share.is_over and share.state is None}
+        """Shares that have no more batches, or that have failed. One that was saved with a state of the dataset's own
+        ends once more: the dataset is given its state, for the epochs that follow."""
+        self._failed: dict[int, int] = {}
+        """The steps at which shares have failed."""
+        going_on = set(range(num_workers)) - self._over
+        self._step = min((self._from[slot] * num_workers + slot for slot in going_on), default=0)
         self._told: dict[int, int] = {}
 
     def next(self) -> tuple[Task, int | None] | None:
         """Return the next batch to ask for, and the worker whose share it is of."""
         if len(self._over) == self._num_workers:
             return None
-        number, slot = divmod(self._step, self._num_workers)
-        task = Task(epoch=self._epoch, step=self._step, seed=self._seed, what=Share(number, 0))
-        self._step += 1
-        return task, slot
+        while True:
+            step, self._step = self._step, self._step + 1
+            number, slot = divmod(step, self._num_workers)
+            if number >= self._from[slot]:
+                task = Task(epoch=self._epoch, step=step, seed=self._seed, what=Share(number, 0))
+                return self._informed(task, slot) if number == self._from[slot] else task, slot
 
     def is_ready(self) -> bool:
         """Tell whether ``next`` answers at once."""
@@ -129,20 +202,46 @@ class ShareSource:
         if self._told.get(member.slot) == member.token:
             return task
         self._told[member.slot] = member.token
-        share = task.what._replace(fingerprint=self._prints[member.slot], state=self._states[member.slot])
+        return self._informed(task, member.slot)
+
+    def _informed(self, task: Task, slot: int) -> Task:
+        back = self._back[slot]
+        share = task.what._replace(
+            fingerprint=back.fingerprint,
+            state=back.state,
+            after=back.number,
+            is_saved=slot in self._saved,
+            is_over=back.is_over,
+        )
         return task._replace(what=share)
 
     def came_back(self, task: Task, result: Result, slot: int) -> DuplicateData | None:
         """Remember how far the share has come."""
         self._asked |= result.asked
-        if result.ended or result.failure is not None:
+        if result.ended:
             self._over.add(slot)
-        elif result.failure is None and result.packed is not None:
-            self._prints[slot] = result.fingerprint
-            self._states[slot] = result.state
-            if task.what.number == 0:
-                return self._compare(slot, result.fingerprint)
-        return None
+        elif result.failure is not None:
+            self._fail(slot, task.step)
+        if result.packed is None:
+            return None
+        self._saved.discard(slot)
+        self._back[slot] = _reached(task.what.number, result)
+        return self._compare(slot, result.fingerprint) if task.what.number == 0 else None
+
+    def took(self, result: Result) -> None:
+        """Remember how far the share has come for whoever takes its batches."""
+        number, slot = divmod(result.step, self._num_workers)
+        for failed in [s for s, step in self._failed.items() if step < result.step]:
+            # Whoever asks on after an error goes on without that share.
+            self._taken[failed] = self._taken[failed]._replace(is_over=True)
+        if result.packed is not None:
+            self._taken[slot] = _reached(number, result)
+        elif result.ended:
+            self._taken[slot] = self._taken[slot]._replace(is_over=True)
+
+    def place(self) -> tuple[Reached, ...]:
+        """Return how far each share has come for whoever takes its batches."""
+        return tuple(self._taken)
 
     def name(self, task: Task, sample: str, position: int) -> str:  # noqa: ARG002
         """Return the sample and its dataset."""
@@ -158,9 +257,13 @@ class ShareSource:
 
     def give_up(self, slot: int) -> None:
         """End a share: what comes later in it can only be reached through what kills its worker."""
-        self._over.add(slot)
+        self._fail(slot, self._back[slot].number * self._num_workers + slot)
 
-    def _compare(self, slot: int, fingerprint: int) -> DuplicateData | None:
+    def _fail(self, slot: int, step: int) -> None:
+        self._over.add(slot)
+        self._failed.setdefault(slot, step)
+
+    def _compare(self, slot: int, fingerprint: int | None) -> DuplicateData | None:
         """Tell whether two workers begin with the same batch although nobody has asked which share is its own."""
         others = [p for s, p in self._first_prints.items() if s != slot]
         self._first_prints[slot] = fingerprint
@@ -173,6 +276,10 @@ class ShareSource:
             hint="shard it in __iter__: info = torch.utils.data.get_worker_info(), then yield every "
             "info.num_workers-th sample from info.id on; or use num_workers=1. If it is meant, asking is enough",
         )
+
+
+def _reached(number: int, result: Result) -> Reached:
+    return Reached(number + 1, result.fingerprint, result.state, result.ended)
 
 
 def _named(sample: str, dataset: str) -> str:

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 from antifreeze.crew._history import History
 from antifreeze.crew._member import Member, State
+from antifreeze.crew._stalls import Stalls
+from antifreeze.ranks import Place
 from antifreeze.supervise import (
     Beat,
     Cause,
@@ -70,6 +72,8 @@ class Watch:
     def __init__(self, limits: Limits, history: History, name: Callable[[Record], str]) -> None:
         self._limits, self._history, self._name = limits, history, name
         self._sights: dict[int, _Sight] = {}
+        self.stalls = Stalls(history)
+        self._waiting_s = 0.0
         self._first_nbytes: dict[int, int] = {}
         self._oom_kills = oom_kills()
         self._memory_s = 0.0
@@ -81,7 +85,7 @@ class Watch:
 
     def judge(self, members: Iterable[Member], charges: dict[int, Charge], waiting_s: float) -> list[Found]:
         """Return the workers to be replaced, and why; warn of those that keep the trainer waiting."""
-        now_s = time.monotonic()
+        now_s, self._waiting_s = time.monotonic(), waiting_s
         if now_s - self._judged_s > _AWAY_S:
             # It is us who stood still: a call that held the interpreter's lock, a laptop that slept.
             self._back_s = now_s
@@ -167,6 +171,13 @@ class Watch:
         )
         logger.warning("antifreeze: %s%s\n  hint: %s", text, lines_of(finding), finding.hint)
         self._history.note(text)
+        self.stalls.note(member, record, self.place(member, record), finding)
+
+    def place(self, member: Member, record: Record) -> Place:
+        """Return where a worker stands, in words. One that starts takes its time: whether it moves is judged here."""
+        starts = not member.pid or record.stage in (Stage.BORN, Stage.LOAD)
+        still_s = 0.0 if starts else max(0.0, time.monotonic() - max(record.since_s, member.asked_s))
+        return Place(member.name, record.stage.name.lower(), self._place(record), still_s)
 
     def exit_of(self, member: Member, code: int | None) -> Finding:
         """Return why a worker is gone."""
@@ -185,6 +196,8 @@ class Watch:
         text = f"{member.name} {finding.title} at {self._place(record)}; {rest}"
         if member.finding is not None and finding.cause is not Cause.LEAK:
             silent_s = time.monotonic() - record.since_s
+            if self._waiting_s:  # else it is nobody else's concern
+                self.stalls.note(member, record, self.place(member, record), finding)
             text = f"{member.name} was stuck at {self._place(record)} for {silent_s:.1f} s ({finding.title}); {rest}"
         if warned is not None and warned.warnings:  # all the rest was said then
             logger.warning("antifreeze: %s", text)

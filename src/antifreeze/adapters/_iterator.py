@@ -1,0 +1,81 @@
+"""The iterator over one epoch that a ``DataLoader`` gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch.distributed
+
+from antifreeze.adapters._epochs import Course, Epoch, Epochs
+from antifreeze.adapters._even_ranks import EvenRanks, take_part
+from antifreeze.adapters.torch import pin
+
+_END = object()
+
+
+class EpochIterator:
+    """An epoch as torch's loader gives it: it can be asked for its length, too.
+
+    Nothing is started or drawn before the first batch is asked for.
+    """
+
+    def __init__(self, loader: Any, epochs: Epochs) -> None:
+        self._loader, self._epochs = loader, epochs
+        self._epoch: Epoch | None = None
+        self._course: Course | None = None
+        self._batches: Iterator[Any] = iter(())
+        self._goes_on = False
+        """Whether the epoch is one that was loaded, and nothing of it was delivered here."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __next__(self) -> Any:
+        epoch = self._epoch or self._begin()
+        batch = next(self._batches, _END)
+        if batch is _END and self._goes_on:
+            # Nothing was left of the epoch that was loaded: its end is the beginning of the next one.
+            epoch = self._begin()
+            batch = next(self._batches, _END)
+        if batch is _END:
+            epoch.is_done = True
+            raise StopIteration
+        self._goes_on = False
+        if self._loader.pin_memory:
+            batch = pin(batch)
+        self._note(epoch)
+        return batch
+
+    def _begin(self) -> Epoch:
+        epoch, course, goes_on = self._epochs.begin(self._loader)
+        batches = self._loader._batches(course)
+        if self._loader._uneven and take_part(torch.distributed):
+            place: Any = epoch.place
+            batches = EvenRanks(
+                batches,
+                lambda: self._repeated(epoch),
+                f"antifreeze/{self._loader._number}/{self._epochs.key(epoch)}",
+                torch.distributed,
+                count=place.batches,
+                own=place.own,
+            )
+        self._epoch, self._course, self._batches, self._goes_on = epoch, course, batches, goes_on
+        return epoch
+
+    def _repeated(self, epoch: Epoch) -> Iterator[Any]:
+        """Begin the epoch once more, on a rank whose data has ended before that of others."""
+        self._course = self._epochs.again(self._loader, epoch)
+        batches: Iterator[Any] = self._loader._batches(self._course)
+        return batches
+
+    def _note(self, epoch: Epoch) -> None:
+        assert self._course is not None  # noqa: S101  it was begun
+        if not isinstance(self._batches, EvenRanks):
+            epoch.delivered(self._course, None, None)
+            return
+        count, own = self._batches.count, self._batches.own
+        epoch.delivered(self._course, count, own if own is not None and count > own else None)
