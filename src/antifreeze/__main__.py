@@ -1,0 +1,7 @@
+"""``python -m antifreeze`` is the command ``antifreeze``."""
+
+import sys
+
+from antifreeze.doctor.command import main
+
+sys.exit(main())

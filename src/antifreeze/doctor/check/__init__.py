@@ -1,0 +1,21 @@
+"""Before training: what on this machine and in a script will freeze or waste a loader."""
+
+from antifreeze.doctor.check._check import check_script
+from antifreeze.doctor.check._facts import Facts
+from antifreeze.doctor.check._finding import Code, Finding, Weight, by_weight
+from antifreeze.doctor.check._machine import check_machine
+from antifreeze.doctor.check._read_facts import read_facts
+from antifreeze.doctor.check._script import CannotCheck, parse
+
+__all__ = [
+    "CannotCheck",
+    "Code",
+    "Facts",
+    "Finding",
+    "Weight",
+    "by_weight",
+    "check_machine",
+    "check_script",
+    "parse",
+    "read_facts",
+]

@@ -1,0 +1,137 @@
+"""The dataset classes of a script: what runs once in the trainer, and what runs for each sample in a worker."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from antifreeze.doctor.check._loaders import Loader
+from antifreeze.doctor.check._names import self_attribute, targets_of
+from antifreeze.doctor.check._script import Function, Script
+
+_PER_SAMPLE = ("__getitem__", "__getitems__", "__iter__", "__next__")
+_ITERABLE = {"IterableDataset", "IterDataPipe"}
+_BASES = re.compile(r"(Dataset|DataPipe|ImageFolder|DatasetFolder)$")
+_LIKELY = re.compile(r"(dataset|data|ds)$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetClass:
+    """One class, together with what it inherits from other classes of the same file."""
+
+    node: ast.ClassDef
+    iterable: bool
+    methods: dict[str, Function]
+    setup: tuple[Function, ...]
+    """``__init__`` and what it calls: it runs in the trainer."""
+    per_sample: tuple[Function, ...]
+    """``__getitem__``, ``__iter__`` and what they call: it runs in workers."""
+    loaders: tuple[Loader, ...]
+    """The loaders of this file that read it. Empty: nobody knows what will."""
+
+    @property
+    def never_in_workers(self) -> bool:
+        """Whether every loader of it says ``num_workers=0`` in so many words."""
+        return bool(self.loaders) and all(x.workers == 0 and "num_workers" in x.arguments for x in self.loaders)
+
+    @property
+    def in_workers(self) -> bool:
+        """Whether some loader of it has workers, or may have because it is not in this file."""
+        return not self.loaders or any(loader.has_workers for loader in self.loaders)
+
+    @property
+    def only_ours(self) -> bool:
+        """Whether it is read by loaders of antifreeze alone."""
+        return bool(self.loaders) and all(loader.ours for loader in self.loaders)
+
+    def uses(self, attribute: str) -> bool:
+        """Whether code that runs for each sample reads ``self.attribute``."""
+        nodes = (node for function in self.per_sample for node in ast.walk(function))
+        return any(self_attribute(node) == attribute and isinstance(_context(node), ast.Load) for node in nodes)
+
+    def sets_later(self, attribute: str) -> bool:
+        """Whether a worker sets ``self.attribute`` itself: then what the trainer had put there does not matter."""
+        own = {id(function) for function in self.setup}
+        later = (function for function in self.per_sample if id(function) not in own)
+        return any(self_attribute(t) == attribute for f in later for n in ast.walk(f) for t, _ in targets_of(n))
+
+
+def _context(node: ast.AST) -> ast.expr_context:
+    context = getattr(node, "ctx", None)
+    return context if isinstance(context, ast.expr_context) else ast.Load()
+
+
+def find_datasets(script: Script, loaders: list[Loader]) -> list[DatasetClass]:
+    """Return the dataset classes of a script in their order."""
+    loaded = {name for loader in loaders for name in loader.classes}
+    found = [node for node in script.classes.values() if _is_dataset(node, script, loaded)]
+    return [_dataset(node, script, loaders) for node in sorted(found, key=lambda n: n.lineno)]
+
+
+def lineage(node: ast.ClassDef, script: Script) -> list[ast.ClassDef]:
+    """Return a class and its bases of the same file, nearest first."""
+    line = [node]
+    for member in line:
+        names = [script.name(base).rpartition(".")[2] for base in member.bases]
+        line += [script.classes[name] for name in names if name in script.classes and script.classes[name] not in line]
+    return line
+
+
+def _bases(node: ast.ClassDef, script: Script) -> set[str]:
+    """Return the last names of all bases that are not of this file."""
+    bases = [base.value if isinstance(base, ast.Subscript) else base for c in lineage(node, script) for base in c.bases]
+    return {script.name(base).rpartition(".")[2] for base in bases} - script.classes.keys()
+
+
+def _is_dataset(node: ast.ClassDef, script: Script, loaded: set[str]) -> bool:
+    names = {f.name for c in lineage(node, script) for f in c.body if isinstance(f, ast.FunctionDef)}
+    if not names & set(_PER_SAMPLE):
+        return node.name in loaded and bool(_bases(node, script))  # its base calls what it defines
+    if any(_BASES.search(base) for base in _bases(node, script)):
+        return True
+    # Anything with an index can be a dataset, and most things with an index are none.
+    return node.name in loaded or ({"__getitem__", "__len__"} <= names and bool(_LIKELY.search(node.name)))
+
+
+def _dataset(node: ast.ClassDef, script: Script, loaders: list[Loader]) -> DatasetClass:
+    methods: dict[str, Function] = {}
+    for member in lineage(node, script):
+        for function in member.body:
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                methods.setdefault(function.name, function)
+    called = [methods[name] for name in _PER_SAMPLE if name in methods]
+    iterable = bool(_bases(node, script) & _ITERABLE) or (bool(called) and "__getitem__" not in methods)
+    # Without any of them a base from elsewhere has them, and calls the methods that this class gives it.
+    called = called or [function for name, function in methods.items() if not name.startswith("__")]
+    return DatasetClass(
+        node=node,
+        iterable=iterable,
+        methods=methods,
+        setup=tuple(reach(_initialisers(node, script), methods, script)),
+        per_sample=tuple(reach(called, methods, script)),
+        loaders=tuple(loader for loader in loaders if node.name in loader.classes),
+    )
+
+
+def _initialisers(node: ast.ClassDef, script: Script) -> list[Function]:
+    """Return every ``__init__`` of the lineage: each calls the next one, as a rule."""
+    body = [function for member in lineage(node, script) for function in member.body]
+    return [f for f in body if isinstance(f, ast.FunctionDef) and f.name == "__init__"]
+
+
+def reach(first: list[Function], methods: dict[str, Function], script: Script) -> Iterator[Function]:
+    """Give functions, and the methods and functions of this file that they lead to."""
+    todo = list(first)
+    seen = {id(function) for function in todo}
+    while todo:
+        function = todo.pop(0)
+        yield function
+        for node in ast.walk(function):
+            called = methods.get(self_attribute(node))
+            if called is None and isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                called = script.functions.get(node.func.id)
+            if called is not None and id(called) not in seen:
+                seen.add(id(called))
+                todo.append(called)

@@ -1,0 +1,139 @@
+"""Rules about libraries and settings that do not survive a fork."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from antifreeze.doctor.check._datasets import DatasetClass
+from antifreeze.doctor.check._facts import Facts
+from antifreeze.doctor.check._finding import Code, Finding
+from antifreeze.doctor.check._loaders import Loader
+from antifreeze.doctor.check._names import self_attribute, targets_of
+from antifreeze.doctor.check._script import Function, Script, calls_in
+from antifreeze.doctor.check._values import number, text
+
+SPAWN = '+ DataLoader(..., multiprocessing_context="spawn")\nor, never forked: from antifreeze import DataLoader'
+
+
+def polars_after_fork(script: Script, loader: Loader, datasets: list[DatasetClass]) -> Iterator[Finding]:
+    """Find Polars in the trainer and in forked workers: its threads exist only in the trainer."""
+    if not (loader.has_workers and loader.forks):
+        return
+    mine = [dataset for dataset in datasets if loader in dataset.loaders]
+    inside = {id(node) for d in datasets for f in d.per_sample for node in ast.walk(f)}
+    workers_use = any(_uses_polars(script, dataset) for dataset in mine) or _reads_by_polars(script, loader)
+    uses = [c for c in calls_in(ast.walk(script.tree)) if _is_polars(script, c) and id(c) not in inside]
+    if not workers_use or not uses:
+        return
+    reason = (
+        f"Polars is used in the trainer (line {min(call.lineno for call in uses)}), so its threads run there. These "
+        "workers are forked copies without the threads: the first query in a worker waits for ever."
+    )
+    yield script.finding(Code.FORKED_LIBRARY, loader.call, reason, SPAWN)
+
+
+def _is_polars(script: Script, call: ast.Call) -> bool:
+    """Whether it runs something of Polars. Types and expressions alone start no threads."""
+    name = script.name(call.func)
+    return name.startswith("polars.") and name.rpartition(".")[2] not in ("col", "lit", "when", "Schema", "Field")
+
+
+def _uses_polars(script: Script, dataset: DatasetClass) -> bool:
+    """Whether workers call Polars, or use a frame that ``__init__`` has made."""
+    if any(_is_polars(script, call) for f in dataset.per_sample for call in calls_in(ast.walk(f))):
+        return True
+    pairs = (pair for f in dataset.setup for node in ast.walk(f) for pair in targets_of(node))
+    frames = {
+        self_attribute(target)
+        for target, value in pairs
+        if any(_is_polars(script, call) for call in calls_in(ast.walk(value))) and not _has_left(value)
+    }
+    return any(name and dataset.uses(name) for name in frames)
+
+
+def _has_left(value: ast.expr) -> bool:
+    """Whether a query ends as something that is not of Polars: ``.to_numpy()``, ``.to_list()``."""
+    last = value.func.attr if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) else ""
+    return last.startswith("to_") or last in ("rows", "item", "len")
+
+
+def _reads_by_polars(script: Script, loader: Loader) -> bool:
+    """Whether it is a loader of litData over Parquet, which decodes by Polars in its workers."""
+    ours = script.name(loader.call.func).startswith("litdata.")
+    return ours and any(script.name(c.func).endswith(".ParquetLoader") for c in calls_in(ast.walk(script.tree)))
+
+
+def threads_after_fork(script: Script, loader: Loader, datasets: list[DatasetClass]) -> Iterator[Finding]:
+    """Find workers that give torch more than one thread again, after the trainer's were lost by the fork."""
+    if not (loader.has_workers and loader.forks):
+        return
+    functions: list[Function] = [f for d in datasets if loader in d.loaders for f in d.per_sample]
+    start = loader.arguments.get("worker_init_fn")
+    if isinstance(start, ast.Name) and start.id in script.functions:
+        functions.append(script.functions[start.id])
+    for call in (c for function in functions for c in calls_in(ast.walk(function))):
+        if (
+            script.name(call.func) == "torch.set_num_threads"
+            and number(next(iter(call.args), None), script, Facts()) != 1
+        ):
+            reason = "torch runs with one thread in forked workers, because OpenMP waits for ever with more of them."
+            yield script.finding(Code.FORKED_OPENMP, call, reason, f"- {ast.unparse(call)}")
+
+
+def cuda_in_workers(script: Script, loader: Loader, datasets: list[DatasetClass]) -> Iterator[Finding]:
+    """Find tensors that forked workers put on the GPU."""
+    if not (loader.has_workers and loader.forks):
+        return
+    for function in (f for d in datasets if loader in d.loaders for f in d.per_sample):
+        for call in calls_in(ast.walk(function)):
+            attribute = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+            arguments = [*call.args, *(k.value for k in call.keywords if k.arg == "device")]
+            named = any((text(a, script) or "").startswith("cuda") for a in arguments)
+            if (
+                attribute == "cuda"
+                or (attribute == "to" and named)
+                or (named and any(k.arg == "device" for k in call.keywords))
+            ):
+                reason = "CUDA cannot be used in a forked worker once the trainer has used it."
+                change = "return CPU tensors, and in the training loop:\n+ batch = batch.to(device)"
+                yield script.finding(Code.CUDA_IN_WORKER, call, reason, change)
+
+
+def tokenizers(script: Script, loader: Loader, facts: Facts) -> Iterator[Finding]:
+    """Find the switch that takes away the tokenizers' own guard against forks."""
+    modules = {name.partition(".")[0] for name in script.imports.values()}
+    if not (loader.has_workers and loader.forks) or not modules & {"tokenizers", "transformers"}:
+        return
+    here = [node for node in ast.walk(script.tree) if _sets_parallelism(node, script)]
+    from_outside = facts.environment.get("TOKENIZERS_PARALLELISM", "").lower() in ("true", "1", "on", "yes")
+    if not here and not from_outside:
+        return
+    reason = (
+        "TOKENIZERS_PARALLELISM is on. It switches off the tokenizers' guard, and a tokenizer that has been used in "
+        "the trainer then waits for ever in a forked worker."
+    )
+    yield script.finding(
+        Code.TOKENIZERS, here[0] if here else loader.call, reason, "export TOKENIZERS_PARALLELISM=false"
+    )
+
+
+def _sets_parallelism(node: ast.AST, script: Script) -> bool:
+    if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Subscript):
+        return False
+    target = node.targets[0]
+    on = (text(node.value, script) or "").lower() in ("true", "1", "on", "yes")
+    return on and script.name(target.value) == "os.environ" and text(target.slice, script) == "TOKENIZERS_PARALLELISM"
+
+
+def sigchld(script: Script, loaders: list[Loader]) -> Iterator[Finding]:
+    """Find a script that does not want to know of its children's end: then no loader can notice a lost worker."""
+    if not any(loader.has_workers and not loader.ours for loader in loaders):
+        return
+    for call in calls_in(ast.walk(script.tree)):
+        names = [script.name(argument) for argument in call.args]
+        if script.name(call.func) == "signal.signal" and names == ["signal.SIGCHLD", "signal.SIG_IGN"]:
+            reason = (
+                "with SIGCHLD ignored nobody learns that a worker was killed, and the loader waits for it for ever."
+            )
+            yield script.finding(Code.SIGCHLD, call, reason, f"- {ast.unparse(call)}")

@@ -1,0 +1,161 @@
+"""The loaders that a script makes, and what can be known of their arguments."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from antifreeze.doctor.check._facts import Facts
+from antifreeze.doctor.check._script import Script, calls_in, keyword
+from antifreeze.doctor.check._values import is_none, number, text
+
+_ORDER = (
+    "dataset batch_size shuffle sampler batch_sampler num_workers collate_fn pin_memory drop_last timeout "
+    "worker_init_fn multiprocessing_context generator"
+)
+_LOADERS = {"DataLoader", "StreamingDataLoader", "StatefulDataLoader"}
+_OTHERS = {"tensorflow", "tf", "spdl", "grain", "jax"}
+METHODS = {"fork", "spawn", "forkserver"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loader:
+    """One call of a loader's class."""
+
+    call: ast.Call
+    ours: bool
+    """Whether it is one of antifreeze, which never forks the trainer and sends functions by value."""
+    arguments: dict[str, ast.expr]
+    sometimes: frozenset[str]
+    """Arguments that are given in some runs only."""
+    open: bool
+    """Whether there may be arguments that cannot be seen, because of ``**`` of something unknown."""
+    workers: int | None
+    """None: only a run can tell."""
+    methods: frozenset[str]
+    """The start methods that are possible; empty if nothing is known."""
+    classes: frozenset[str]
+    """The dataset classes of this file that it reads."""
+
+    @property
+    def has_workers(self) -> bool:
+        """Whether it has workers: a number above 0, or something that the script computes."""
+        return bool(self.workers) or (self.workers is None and "num_workers" in self.arguments)
+
+    @property
+    def forks(self) -> bool:
+        """Whether its workers are copies of the trainer."""
+        return not self.ours and "fork" in self.methods
+
+    @property
+    def pickles(self) -> bool:
+        """Whether its workers are new interpreters, which the dataset is pickled for and the script imported in."""
+        return not self.ours and bool(self.methods & {"spawn", "forkserver"})
+
+
+def is_loader(name: str) -> bool:
+    """Whether a full name is that of a loader with torch's arguments."""
+    return name.rpartition(".")[2] in _LOADERS and name.partition(".")[0] not in _OTHERS
+
+
+def find_loaders(script: Script, facts: Facts) -> list[Loader]:
+    """Return the loaders of a script in their order."""
+    default = default_method(script, facts)
+    calls = [call for call in calls_in(ast.walk(script.tree)) if is_loader(script.name(call.func))]
+    return [_loader(call, script, facts, default) for call in sorted(calls, key=lambda c: (c.lineno, c.col_offset))]
+
+
+def default_method(script: Script, facts: Facts) -> str:
+    """Return the start method that holds where none is given; nothing if it cannot be known."""
+    for call in calls_in(ast.walk(script.tree)):
+        if script.name(call.func).endswith("multiprocessing.set_start_method"):
+            method = text(keyword(call, "method", 0), script) or ""
+            return method if method in METHODS else ""
+    return facts.start_method
+
+
+def _loader(call: ast.Call, script: Script, facts: Facts, default: str) -> Loader:
+    given = dict(zip(_ORDER.split(), call.args, strict=False))
+    given.update({k.arg: k.value for k in call.keywords if k.arg})
+    sometimes: set[str] = set()
+    hidden = any(isinstance(argument, ast.Starred) for argument in call.args)
+    for argument in call.keywords:
+        if argument.arg is None:
+            known = _spread(argument.value, script)
+            hidden = hidden or known is None
+            for name, value, maybe in known or ():
+                given[name] = value
+                (sometimes.add if maybe else sometimes.discard)(name)
+    if "num_workers" in given:
+        workers = None if "num_workers" in sometimes else number(given["num_workers"], script, facts)
+    else:
+        workers = None if hidden else 0
+    return Loader(
+        call=call,
+        ours=script.name(call.func).startswith("antifreeze."),
+        arguments=given,
+        sometimes=frozenset(sometimes),
+        open=hidden,
+        workers=workers,
+        methods=_methods(given, sometimes, script, default),
+        classes=frozenset(classes_in(given.get("dataset"), script)),
+    )
+
+
+def _spread(node: ast.expr, script: Script) -> list[tuple[str, ast.expr, bool]] | None:
+    """Return what ``**node`` passes, as (name, value, whether only sometimes); None if it cannot be known."""
+    if isinstance(node, ast.Name):
+        values = script.values.get(node.id, [])
+        first = _spread(values[0], script) if len(values) == 1 and not isinstance(values[0], ast.Name) else None
+        return None if first is None else first + list(_later(node.id, script))
+    if isinstance(node, ast.Dict):
+        if not all(isinstance(key, ast.Constant) for key in node.keys):
+            return None
+        pairs = zip(node.keys, node.values, strict=True)
+        return [(str(key.value), value, False) for key, value in pairs if isinstance(key, ast.Constant)]
+    if isinstance(node, ast.Call) and script.name(node.func) == "dict" and not node.args:
+        return [(k.arg, k.value, False) for k in node.keywords if k.arg]
+    return None
+
+
+def _later(name: str, script: Script) -> Iterator[tuple[str, ast.expr, bool]]:
+    """Give what is put into a dict of arguments by ``name["key"] = value``."""
+    for node in ast.walk(script.tree):
+        if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Subscript):
+            continue
+        target = node.targets[0]
+        if isinstance(target.value, ast.Name) and target.value.id == name and isinstance(target.slice, ast.Constant):
+            yield str(target.slice.value), node.value, any(isinstance(n, ast.If) for n in script.above(node))
+
+
+def _methods(given: dict[str, ast.expr], sometimes: set[str], script: Script, default: str) -> frozenset[str]:
+    context = given.get("multiprocessing_context")
+    if context is None or is_none(context):
+        return frozenset({default} - {""})
+    chosen = _method(context, script)
+    usual = {default} - {""} if "multiprocessing_context" in sometimes else set()
+    return frozenset(usual | chosen)
+
+
+def _method(node: ast.expr, script: Script) -> set[str]:
+    if isinstance(node, ast.Name):
+        values = script.values.get(node.id, [])
+        node = values[0] if len(values) == 1 else node
+    if isinstance(node, ast.Call) and script.name(node.func).endswith("get_context"):
+        node = keyword(node, "method", 0) or node
+    method = text(node, script)
+    return {method} & METHODS if method else set()
+
+
+def classes_in(node: ast.AST | None, script: Script) -> set[str]:
+    """Return the classes of this file that an expression is made of, through variables and wrappers."""
+    found: set[str] = set()
+    todo, seen = [node] if node is not None else [], {""}
+    while todo:
+        for part in ast.walk(todo.pop()):
+            if isinstance(part, ast.Name) and part.id not in seen:
+                seen.add(part.id)
+                found |= {part.id} & script.classes.keys()
+                todo += script.values.get(part.id, [])
+    return found

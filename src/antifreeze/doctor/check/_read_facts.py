@@ -1,0 +1,126 @@
+"""Read what a job would find on this machine: /proc, /sys, limits, a few environment variables."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import resource
+import signal
+import sys
+from pathlib import Path
+from types import MappingProxyType
+
+from antifreeze.doctor.check._facts import Facts
+
+_SHM = Path("/dev/shm")  # noqa: S108
+_VARIABLES = ("OMP_NUM_THREADS", "TOKENIZERS_PARALLELISM")
+_UNLIMITED = 1 << 60
+
+
+def read_facts(root: Path = Path("/")) -> Facts:
+    """Return the facts of this machine. Nothing is imported and nothing is started for it."""
+    size, free = _space(_SHM)
+    groups = _groups(root)
+    return Facts(
+        shm_nbytes=size,
+        shm_free_nbytes=free,
+        shm_stale_nbytes=_stale(_SHM, root / "proc"),
+        open_files=_open_files(),
+        memory_nbytes=_memory(root, groups),
+        machine_cores=os.cpu_count() or 1,
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        cpu_quota=_quota(groups),
+        start_method=_start_method(sys.platform, sys.version_info[:2]),
+        python=sys.version_info[:2],
+        torch=_version("torch"),
+        ptrace_scope=_whole(_read(root / "proc/sys/kernel/yama/ptrace_scope")),
+        root=os.geteuid() == 0,
+        sigchld_ignored=signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN,
+        environment=MappingProxyType({name: os.environ[name] for name in _VARIABLES if name in os.environ}),
+    )
+
+
+def _start_method(platform: str, python: tuple[int, int]) -> str:
+    """Return the default of multiprocessing; asking it would fix the choice for this process."""
+    if platform != "linux":
+        return "spawn"
+    return "forkserver" if python >= (3, 14) else "fork"
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if text.isdigit() else None
+
+
+def _space(path: Path) -> tuple[int | None, int | None]:
+    """Return size and free space of a file system."""
+    try:
+        stat = os.statvfs(path)
+    except OSError:
+        return None, None
+    return stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
+
+
+def _stale(shm: Path, proc: Path) -> int:
+    """Return the bytes of ``torch_<pid>_...`` whose process is gone."""
+    nbytes = 0
+    try:
+        for path in shm.glob("torch_*_*"):
+            pid = path.name.split("_")[1]
+            if pid.isdigit() and not (proc / pid).exists():
+                nbytes += path.stat().st_blocks * 512
+    except OSError:  # it has gone meanwhile, or nobody may look
+        return nbytes
+    return nbytes
+
+
+def _open_files() -> int:
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return _UNLIMITED if soft == resource.RLIM_INFINITY else soft
+
+
+def _groups(root: Path) -> list[Path]:
+    """Return the folders of this process's control groups, version 1 and 2, and those above them."""
+    folders: list[Path] = []
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        base = root / "sys/fs/cgroup" / controllers if controllers else root / "sys/fs/cgroup"
+        own = base / path.lstrip("/")
+        # In a container the path can be that of the host, while its own group is mounted at the top.
+        folders += [folder for folder in (own, *own.parents) if folder == base or base in folder.parents]
+    return list(dict.fromkeys(folders))
+
+
+def _memory(root: Path, groups: list[Path]) -> int | None:
+    limits = [_whole(_read(group / name)) for group in groups for name in ("memory.max", "memory.limit_in_bytes")]
+    total = [line.split()[1] for line in _read(root / "proc/meminfo").splitlines() if line.startswith("MemTotal:")]
+    limits += [int(kib) * 1024 for kib in total if kib.isdigit()]
+    known = [limit for limit in limits if limit is not None and limit < _UNLIMITED]
+    return min(known, default=None)
+
+
+def _quota(groups: list[Path]) -> float | None:
+    """Return how many cores' time may be used: the least of all groups above this process."""
+    quotas: list[float] = []
+    for group in groups:
+        words = _read(group / "cpu.max").split()
+        if not words:
+            words = [_read(group / "cpu.cfs_quota_us"), _read(group / "cpu.cfs_period_us")]
+        if len(words) == 2 and words[0].isdigit() and words[1].isdigit() and int(words[1]):
+            quotas.append(int(words[0]) / int(words[1]))
+    return min(quotas, default=None)
+
+
+def _version(package: str) -> str:
+    """Return the version that is installed, without importing it."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""

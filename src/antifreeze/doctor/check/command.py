@@ -1,0 +1,77 @@
+"""The command ``antifreeze doctor check [script.py ...]``: what will bite, before it does."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+
+from antifreeze.doctor.check._check import check_script
+from antifreeze.doctor.check._facts import Facts
+from antifreeze.doctor.check._finding import Finding, by_weight
+from antifreeze.doctor.check._loaders import Loader
+from antifreeze.doctor.check._machine import check_machine, notes
+from antifreeze.doctor.check._read_facts import read_facts
+from antifreeze.doctor.check._render import as_json, as_text
+from antifreeze.doctor.check._script import CannotCheck, parse, read_text
+
+NOTHING, FOUND, COULD_NOT = 0, 1, 2
+"""The exit codes."""
+_NARROW, _WIDE = 40, 100
+
+
+def main(arguments: list[str]) -> int:
+    """Run the command and return its exit code."""
+    options = _parser().parse_intermixed_args(arguments)
+    facts = read_facts()
+    findings, errors = check(options.scripts, facts)
+    remarks = notes(facts)
+    if options.json:
+        print(as_json(findings, remarks, errors))
+    else:
+        for error in errors:
+            print(f"could not check {error}", file=sys.stderr)
+        print(_text(findings, remarks, options), end="")
+        if not findings and not errors:
+            print(f"nothing found: {', '.join([*options.scripts, 'this machine'])}")
+    return COULD_NOT if errors else FOUND if findings else NOTHING
+
+
+def check(files: Sequence[str], facts: Facts) -> tuple[list[Finding], list[str]]:
+    """Check scripts and the machine that they would run on; return what was found, and what could not be checked."""
+    findings: list[Finding] = []
+    errors: list[str] = []
+    loaders: list[Loader] = []
+    for file in files:
+        try:
+            text = read_text(file)
+            found, made = check_script(parse(file, text), text, facts)
+        except CannotCheck as error:
+            errors.append(str(error))
+            continue
+        findings += found
+        loaders += made
+    # Without a loader to look at, nobody knows what the machine is for, and it is checked for the usual needs.
+    return by_weight([*findings, *check_machine(facts, loaders or None)]), errors
+
+
+def _text(findings: Sequence[Finding], remarks: Sequence[str], options: argparse.Namespace) -> str:
+    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    width = min(max(shutil.get_terminal_size((80, 24)).columns, _NARROW), _WIDE)
+    return as_text(findings, remarks, width=width, colour=colour, everything=options.all)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="antifreeze doctor check",
+        description="Say what on this machine and in these scripts will freeze or slow down a data loader. Scripts are "
+        "read, never run.",
+        epilog="Exit codes: 0 nothing found, 1 something found, 2 something could not be checked. "
+        "A line that ends with `# antifreeze: ok` is left alone.",
+    )
+    parser.add_argument("scripts", nargs="*", metavar="script.py", help="training scripts; none: only the machine")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--all", action="store_true", help="print all findings, not only the most important")
+    return parser

@@ -1,0 +1,70 @@
+"""Patterns with planted faults: exactly the marked lines are found, and nothing in correct code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from antifreeze.doctor.check import Code, Facts, Finding, check_machine, check_script, parse
+
+PATTERNS = sorted((Path(__file__).parent / "patterns").glob("*.py"))
+TROUBLESHOOTING = Path(__file__).parents[2] / "docs/troubleshooting.md"
+_MARK = re.compile(r"# finds: (?P<codes>.*)$")
+
+
+def facts_of(text: str) -> Facts:
+    """Return the facts that the first line of a pattern asks for."""
+    head = text.splitlines()[0]
+    given = (
+        dict(pair.split("=") for pair in head.removeprefix("# facts: ").split()) if head.startswith("# facts") else {}
+    )
+    cores = int(given.get("cores", 16))
+    method = "forkserver" if "python" in given else given.get("start_method", "fork")
+    shm = int(given["shm"]) << 20 if "shm" in given else 32 << 30
+    return Facts(cores=cores, machine_cores=cores, start_method=method, shm_nbytes=shm, shm_free_nbytes=shm)
+
+
+def found_in(text: str, facts: Facts | None = None) -> list[Finding]:
+    facts = facts or facts_of(text)
+    findings, loaders = check_script(parse("pattern.py", text), text, facts)
+    return [*findings, *check_machine(facts, loaders)]
+
+
+def marked(text: str) -> list[tuple[int, str]]:
+    lines = enumerate(text.splitlines(), start=1)
+    return [
+        (line, code) for line, words in lines if (mark := _MARK.search(words)) for code in mark["codes"].split(", ")
+    ]
+
+
+@pytest.mark.parametrize("path", PATTERNS, ids=lambda path: path.stem)
+def test_exactly_the_marked_lines_are_found(path: Path) -> None:
+    text = path.read_text()
+    found = sorted((finding.line, finding.code.value) for finding in found_in(text))
+
+    assert found == sorted(marked(text))
+    assert bool(found) or not path.name.startswith("bad_")
+
+
+def test_every_kind_of_finding_in_a_script_has_a_pattern() -> None:
+    of_machine = {Code.SMALL_SHM, Code.STALE_SHM, Code.FEW_FILES, Code.LITTLE_MEMORY, Code.MANY_THREADS}
+    planted = {code for path in PATTERNS for _, code in marked(path.read_text())}
+
+    assert planted == {code.value for code in Code} - {code.value for code in of_machine}
+
+
+def test_every_link_leads_to_a_section() -> None:
+    headings = re.findall(r"^#+ (.*)$", TROUBLESHOOTING.read_text(), re.MULTILINE)
+    anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+    assert {code.section for code in Code} - anchors == set()
+
+
+def test_every_finding_says_why_and_what_to_do() -> None:
+    for path in PATTERNS:
+        for finding in found_in(path.read_text()):
+            assert finding.reason.endswith("."), finding
+            assert finding.change, finding
+            assert all(len(line) <= 76 for line in finding.change.splitlines()), finding
