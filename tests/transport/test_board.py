@@ -6,7 +6,6 @@ import os
 import random
 import signal
 import time
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -110,7 +109,7 @@ def test_every_move_is_counted_and_every_sample_once(moves: list[str]) -> None:
 def test_the_slowest_sample_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """In all, for the limits; since the last time it was asked, for the report."""
     now_s = [0.0]
-    monkeypatch.setattr(board_module, "time", SimpleNamespace(monotonic_ns=lambda: int(now_s[0] * 1e9)))
+    monkeypatch.setattr(board_module, "monotonic_ns", lambda: int(now_s[0] * 1e9))
     memory = board()
     writer = BoardWriter(memory)
 
