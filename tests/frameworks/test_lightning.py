@@ -82,7 +82,7 @@ def test_persistent_workers_stay_until_their_loader_goes(lightning: Runs, kind: 
     """Lightning resets the iterators of loaders that it is done with."""
     (seen,) = lightning("persistent", kind=kind)
 
-    assert seen["workers"] == 2
+    assert seen["workers"] <= 2  # in four epochs; one may be fast enough to make all batches
     assert Counter(flat(seen["numbers"][0])) == dict.fromkeys(range(24), 4)
 
 
