@@ -371,8 +371,10 @@ def test_an_interrupt_while_threads_are_started_ends_those_that_were(
 # -- signals and exits ---------------------------------------------------------------------------------------------
 
 INTERRUPT = """
-import sys, threading
+import signal, sys, threading
 import antifreeze as af
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
 from antifreeze.formats import Parquet
 
 real = Parquet.open

@@ -117,6 +117,7 @@ def resumed(folder: Path, kind: str, at: list[int], workers: int = 2) -> Any:
             whole.append(batch)
             if len(whole) in at:
                 accelerator.save_state(folder / f"saved-{len(whole)}")
+    accelerator.wait_for_everyone()  # all ranks write to the same files
     rests = []
     for step in at:
         torch.manual_seed(2)

@@ -155,6 +155,7 @@ def test_rows_can_be_gathered_whatever_their_number(accelerate: Runs) -> None:
     assert [sorted(flat(batches)) for batches in seen[0]] == [list(range(length)) for length in lengths]
 
 
+@pytest.mark.soak
 def test_three_ranks_can_gather_too(accelerate: Runs) -> None:
     """Two of them repeat a row in the last batch, and Accelerate can only cut off what is at the end."""
     ((batches,), *_) = accelerate("gathered", ranks=3, num_rows=[16])
@@ -163,6 +164,7 @@ def test_three_ranks_can_gather_too(accelerate: Runs) -> None:
     assert len(flat(batches)) == 18
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", RESUMABLE)
 def test_two_ranks_go_on_from_a_saved_state(accelerate: Runs, kind: str) -> None:
     """In the middle of an epoch, at its end, and in the next."""

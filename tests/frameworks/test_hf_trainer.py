@@ -86,6 +86,7 @@ def test_a_run_goes_on_from_its_checkpoint(transformers: Runs, kind: str) -> Non
     assert [rest[1:] for rest in rests] == [["ours" if kind == "map" else "threads", 12]] * 3
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["map", "streaming"])
 def test_a_run_with_accumulation_goes_on_from_its_checkpoint(transformers: Runs, kind: str) -> None:
     """The Trainer asks for several batches at a time, and saves when it has used them."""
@@ -135,6 +136,7 @@ def test_two_ranks_of_a_streaming_trainer_share_the_rows(transformers: Runs) -> 
     assert Counter(flat([b for rank in seen for b in rank["eval"][0]])) == dict.fromkeys(range(16), 2)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["map", "streaming"])
 def test_two_ranks_of_the_trainer_go_on_from_their_checkpoint(transformers: Runs, kind: str) -> None:
     """The checkpoint has what rank 0 has saved."""

@@ -77,6 +77,7 @@ def test_an_epoch_that_ends_early_is_followed_by_a_whole_one(lightning: Runs, ki
     assert len(seen["overfit"][0]) == 4
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["map", "streaming"])
 def test_persistent_workers_stay_until_their_loader_goes(lightning: Runs, kind: str) -> None:
     """Lightning resets the iterators of loaders that it is done with."""
@@ -128,6 +129,7 @@ def test_a_run_goes_on_where_its_checkpoint_was_made(lightning: Runs, kind: str)
     assert seen["rests"] == [seen["whole"][step:] for step in at]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", RESUMABLE)
 def test_a_run_goes_on_with_another_number_of_workers(lightning: Runs, kind: str) -> None:
     """And with validation in the middle of the epoch."""

@@ -12,8 +12,7 @@ from antifreeze.ranks._store import JobStore
 
 logger = logging.getLogger("antifreeze")
 
-Answer = dict[str, bytes]
-Errand = Callable[[JobStore], Answer]
+Errand = Callable[[JobStore], None]
 
 _LOOK_S = 10.0
 
@@ -27,7 +26,6 @@ class Courier:
         """Whether the store is gone; then there is nothing more to do."""
         self._errands: queue.SimpleQueue[Errand | None] = queue.SimpleQueue()
         self._back = threading.Event()
-        self._answer: Answer = {}
         self._since_s: float | None = None
         self._thread = threading.Thread(target=self._run, name="antifreeze-ranks-store", daemon=True)
         self._thread.start()
@@ -38,14 +36,14 @@ class Courier:
         since_s = self._since_s
         return 0.0 if since_s is None else time.monotonic() - since_s
 
-    def send(self, errand: Errand, wait_s: float) -> Answer | None:
-        """Have an errand done, and return the answer; None if it does not come in time, or it is still at the last."""
+    def send(self, errand: Errand, wait_s: float) -> bool:
+        """Have an errand done; False if that takes longer, or if it is still at the last one and cannot take it."""
         if self._since_s is not None or self.failed:
-            return None
+            return False
         self._since_s = time.monotonic()
         self._back.clear()
         self._errands.put(errand)
-        return self._answer if self._back.wait(wait_s) and not self.failed else None
+        return self._back.wait(wait_s) and not self.failed
 
     def end(self, wait_s: float) -> None:
         """Let the thread end; waits no longer than that for it."""
@@ -61,7 +59,7 @@ class Courier:
             if errand is None:
                 return
             try:
-                self._answer = errand(self.store)
+                errand(self.store)
             except Exception as error:  # noqa: BLE001  border: it may fail in as many ways as a network can
                 logger.debug("antifreeze: the job's store is gone, ranks are not watched any more: %s", error)
                 self.failed = True

@@ -6,9 +6,10 @@ import itertools
 import logging
 import math
 import os
+from collections import deque
 from collections.abc import Mapping, Sequence
 
-from antifreeze.ranks._courier import Answer, Courier
+from antifreeze.ranks._courier import Courier
 from antifreeze.ranks._judge import Kind, Seen, Told, Verdict, concerning, judge
 from antifreeze.ranks._processes import state_of, this_process
 from antifreeze.ranks._reading import AWAY_S, Reader, read_found, reads_all, take_in, write_found
@@ -19,6 +20,8 @@ from antifreeze.ranks._where import local_rank
 from antifreeze.ranks._words import say, say_store
 
 logger = logging.getLogger("antifreeze")
+
+Answer = dict[str, bytes]
 
 WAITS_S = 0.75
 """Who has taken no batch for so long begins to read."""
@@ -38,7 +41,9 @@ class Round:
         self._courier, self._told, self._speech = courier, told, Speech()
         self._us = this_process(rank)
         self._seen: dict[int, Seen] = {}
-        self._waited_s = self._read_s = self._went_s = -math.inf
+        self._answers: deque[tuple[list[str], Answer]] = deque()
+        """What was read, with the keys that were asked for. The courier adds, we take."""
+        self._waited_s = self._asked_s = self._read_s = self._went_s = -math.inf
         self._began_s = 0.0
         """When this time of reading began."""
         self._heard: dict[str, tuple[int, float]] = {}
@@ -58,30 +63,38 @@ class Round:
         standing = max(standings, key=lambda standing: (standing.waited_s, -standing.idle_s))
         own = make_record(self._us, next(_beats), standing)
         texts = {rank_key(own.rank): encode(to_json(own))}
-        reads, keys = self._is_reading(idle_s, now_s), []
-        if reads:
-            keys = self._keys(now_s)
-            if self._found:
-                texts[self._found_key()], self._found = self._found, ""
-        answer = self._courier.send(lambda store: _exchange(store, texts, keys), _ANSWER_S)
-        if answer is None:
+        keys = self._keys(now_s) if self._is_reading(idle_s, now_s) else []
+        if keys and self._found:
+            texts[self._found_key()], self._found = self._found, ""
+        if self._courier.send(lambda store: self._exchange(store, texts, keys), _ANSWER_S):
+            self._store_is_silent = False
+        else:
             self._no_answer(standing, idle_s, now_s)
-            return
-        self._store_is_silent = False
-        if reads:
-            self._read_s = now_s
-            self._take_in(answer, keys, now_s)
-            self._seen[own.rank] = Seen(own, now_s)
-            self._first = self._seen[0].record if 0 in self._seen else self._first
-            verdicts = judge(self._seen, now_s)
-            self._speak(concerning(verdicts, standing._replace(idle_s=idle_s)), idle_s, now_s)
-            if keys != self._others() and not self.reader.is_one_of_few:
-                self._found = self._write_found(verdicts, now_s)
+        while self._answers:  # the last one may have come late
+            self._digest(*self._answers.popleft(), own, standing._replace(idle_s=idle_s), now_s)
+
+    def _digest(self, keys: list[str], answer: Answer, own: Record, standing: Standing, now_s: float) -> None:
+        """Judge and speak of what was read."""
+        self._read_s = now_s
+        self._take_in(answer, keys, now_s)
+        self._seen[own.rank] = Seen(own, now_s)
+        self._first = self._seen[0].record if 0 in self._seen else self._first
+        verdicts = judge(self._seen, now_s)
+        self._speak(concerning(verdicts, standing), standing.idle_s, now_s)
+        if keys != self._others() and not self.reader.is_one_of_few:
+            self._found = self._write_found(verdicts, now_s)
+
+    def _exchange(self, store: JobStore, texts: Mapping[str, str], keys: list[str]) -> None:
+        """Write and read. Runs in the courier's thread."""
+        for key, text in texts.items():
+            store.put(key, text)
+        if keys:
+            self._answers.append((keys, store.fetch(keys)))
 
     def leave(self) -> None:
         """Say that no loader is iterated over any more: from now on we may be silent."""
         text = encode(to_json(make_record(self._us, next(_beats), None)))
-        self._courier.send(lambda store: _exchange(store, {rank_key(self._us.rank): text}, []), _ANSWER_S)
+        self._courier.send(lambda store: store.put(rank_key(self._us.rank), text), _ANSWER_S)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -93,9 +106,12 @@ class Round:
         after_s = now_s - self._waited_s
         if after_s > (_OPEN_S if self._told.open else _LINGER_S):
             return False
-        if away or now_s - self._read_s > AWAY_S:
+        if away or now_s - max(self._read_s, self._began_s) > AWAY_S:
             self._seen, self._began_s = {}, now_s
-        return now_s - self._read_s > READ_S - _SLACK_S
+        if now_s - self._asked_s < READ_S - _SLACK_S:
+            return False
+        self._asked_s = now_s
+        return True
 
     def _keys(self, now_s: float) -> list[str]:
         """Return what to read: all records, or what others have found in them."""
@@ -148,9 +164,3 @@ class Round:
         elif not self._store_is_silent:
             self._store_is_silent = True
             logger.warning("%s", say_store(where, silent_s, idle_s=idle_s))
-
-
-def _exchange(store: JobStore, texts: Mapping[str, str], keys: list[str]) -> Answer:
-    for key, text in texts.items():
-        store.put(key, text)
-    return store.fetch(keys) if keys else {}
