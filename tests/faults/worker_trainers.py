@@ -33,8 +33,8 @@ class Trainer:
 
     @property
     def output(self) -> list[str]:
-        """The lines that it has printed."""
-        return (self._folder / "output").read_text().splitlines()
+        """The lines that it has printed, as far as they are whole: an unbuffered print() writes in pieces."""
+        return (self._folder / "output").read_text().rpartition("\n")[0].splitlines()
 
     def line(self) -> str:
         """Return the next line that it prints."""
