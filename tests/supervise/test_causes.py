@@ -14,10 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antifreeze.supervise import STARTING, Cause, Evidence, describe_exit, find_cause, parse_stack, user_frames
+from antifreeze.supervise import STARTING, Cause, Evidence, Frame, describe_exit, find_cause, parse_stack, user_frames
 
 LIBRARY = str(Path(os.__file__).parent)
 OURS = str(Path(__file__).parents[2] / "src/antifreeze")
+
+
+def frames_of(*frames: str) -> tuple[Frame, ...]:
+    """Return these frames of a main thread, innermost first."""
+    return parse_stack(stack_of(*frames))
 
 
 def stack_of(*frames: str, others: str = "") -> str:
@@ -126,7 +131,7 @@ STALLS: list[tuple[Cause, dict[str, Any]]] = [
     (Cause.NETWORK, {"syscall": "write", **SOCKET}),
     (Cause.NETWORK, {"syscall": "connect", **SOCKET}),
     (Cause.NETWORK, {"syscall": "poll", "wchan": "poll_schedule_timeout"}),
-    (Cause.NETWORK, {"syscall": "epoll_wait", **SOCKET, "stack": stack_of(f"{LIBRARY}/threading.py:1:wait")}),
+    (Cause.NETWORK, {"syscall": "epoll_wait", **SOCKET, "frames": frames_of(f"{LIBRARY}/threading.py:1:wait")}),
     (Cause.NETWORK, {"syscall": "", "wchan": "wait_woken"}),
     (Cause.LOCK, {"syscall": "futex", "wchan": "futex_wait_queue"}),
     (Cause.LOCK, {"syscall": "fcntl", "syscall_target": "/data/lock", "syscall_fd": 4}),
@@ -134,6 +139,11 @@ STALLS: list[tuple[Cause, dict[str, Any]]] = [
     (Cause.LOCK, {"syscall": "semtimedop"}),
     (Cause.LOCK, {"syscall": "read", "syscall_target": "anon_inode:[eventfd]", "syscall_fd": 4}),
     (Cause.LOCK, {"syscall": "", "wchan": "futex_wait_queue_me"}),
+    (Cause.FORK, {"syscall": "futex", "forked": True, "nobody_wakes": True}),
+    (Cause.LOCK, {"syscall": "futex", "forked": True}),
+    (Cause.LOCK, {"syscall": "futex", "nobody_wakes": True}),
+    (Cause.INPUT, {"syscall": "read", "syscall_target": "/dev/pts/0", "syscall_fd": 0}),
+    (Cause.INPUT, {"syscall": "futex", "frames": frames_of(f"{LIBRARY}/cmd.py:1:cmdloop", f"{LIBRARY}/pdb.py:2:x")}),
     (Cause.FULL_PIPE, {"syscall": "write", "syscall_target": "pipe:[5]", "syscall_fd": 7}),
     (Cause.FULL_PIPE, {"syscall": "write", "syscall_target": "/dev/pts/0", "syscall_fd": 1}),
     (Cause.FULL_PIPE, {"syscall": "write", "syscall_target": "socket to 10.0.0.1:22", "syscall_fd": 2}),
@@ -143,7 +153,7 @@ STALLS: list[tuple[Cause, dict[str, Any]]] = [
     (Cause.CHILD, {"syscall": "read", "syscall_target": "pipe:[5]", "syscall_fd": 3}),
     (
         Cause.CHILD,
-        {"syscall": "poll", "stack": stack_of(f"{LIBRARY}/selectors.py:1:select", f"{LIBRARY}/subprocess.py:2:c")},
+        {"syscall": "poll", "frames": frames_of(f"{LIBRARY}/selectors.py:1:select", f"{LIBRARY}/subprocess.py:2:c")},
     ),
     (Cause.FILE, {"syscall": "pread64", "syscall_target": "/data/x.parquet", "syscall_fd": 4}),
     (Cause.FILE, {"syscall": "openat", "wchan": "rpc_wait_bit_killable"}),
@@ -170,8 +180,10 @@ def test_a_stall_is_named_by_what_shows_of_it(cause: Cause, facts: dict[str, Any
 def test_every_cause_can_be_found() -> None:
     """A cause that nothing leads to is not in the list."""
     deaths = {Cause.KILLED, Cause.OUT_OF_MEMORY, Cause.CRASHED}
+    # Those that no process shows by itself, only a whole job: tests/doctor.
+    of_jobs = {Cause.LOST_BATCH, Cause.SHARED_MEMORY, Cause.UNNOTICED_DEATH, Cause.RANK}
 
-    assert {cause for cause, _ in STALLS} | deaths | {Cause.STARTUP} == set(Cause)
+    assert {cause for cause, _ in STALLS} | deaths | {Cause.STARTUP} | of_jobs == set(Cause)
 
 
 @pytest.mark.parametrize(
@@ -188,14 +200,14 @@ def test_every_cause_can_be_found() -> None:
 )
 def test_where_the_kernel_says_nothing_the_python_stack_decides(frames: list[str], cause: Cause) -> None:
     """Only what the user's line has called counts, not what has called the user."""
-    assert find_cause(Evidence(state="S", stack=stack_of(*frames))).cause is cause
+    assert find_cause(Evidence(state="S", frames=frames_of(*frames))).cause is cause
 
 
 def test_a_client_that_waits_for_its_event_loop_waits_for_the_network() -> None:
     """fsspec and its kin wait in a lock until a thread of theirs has the answer."""
-    stack = stack_of(f"{LIBRARY}/threading.py:324:wait", "/v/site-packages/fsspec/asyn.py:91:sync", "/x/data.py:3:f")
+    frames = frames_of(f"{LIBRARY}/threading.py:324:wait", "/v/site-packages/fsspec/asyn.py:91:sync", "/x/data.py:3:f")
 
-    assert find_cause(Evidence(state="S", syscall="futex", stack=stack)).cause is Cause.NETWORK
+    assert find_cause(Evidence(state="S", syscall="futex", frames=frames)).cause is Cause.NETWORK
 
 
 @pytest.mark.parametrize("stage", sorted(STARTING))
@@ -232,7 +244,7 @@ def test_the_evidence_says_where_a_process_stands() -> None:
         wchan="wait_woken",
         threads=3,
         children=1,
-        stack=stack_of(f"{LIBRARY}/socket.py:706:readinto", "/x/data.py:12:__getitem__", f"{OURS}/child/_w.py:9:run"),
+        frames=frames_of(f"{LIBRARY}/socket.py:706:readinto", "/x/data.py:12:__getitem__", f"{OURS}/child/_w.py:9:run"),
     )
 
     assert find_cause(evidence).evidence_lines == (
@@ -274,7 +286,10 @@ texts = st.text(max_size=20)
         moved_bytes=st.integers(0, 2**40),
         changing=st.booleans(),
         stage=st.sampled_from(["", "start", "fetch"]),
-        stack=texts | st.just(stack_of("/x/train.py:3:f")),
+        frames=st.just(()) | st.just(frames_of("/x/train.py:3:f")),
+        forked=st.booleans(),
+        nobody_wakes=st.booleans(),
+        limit_s=st.none() | st.floats(0),
     )
 )
 def test_whatever_is_known_there_is_a_cause_and_a_line(evidence: Evidence) -> None:

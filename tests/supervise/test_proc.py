@@ -371,7 +371,7 @@ def test_evidence_is_what_changed_between_two_looks() -> None:
         Look(state="S", syscall="futex", wchan="futex_wait"),
         Look(state="S", syscall="futex", wchan="futex_wait", threads=2, children=1, wakes=50),
         stage="FETCH",
-        stack="text",
+        limit_s=3.0,
         oom_kills=1,
     )
 
@@ -386,7 +386,7 @@ def test_evidence_is_what_changed_between_two_looks() -> None:
         threads=2,
         children=1,
         stage="FETCH",
-        stack="text",
+        limit_s=3.0,
         oom_kills=1,
     )
 

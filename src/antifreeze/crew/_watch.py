@@ -28,6 +28,7 @@ from antifreeze.supervise import (
     glance,
     look,
     oom_kills,
+    parse_stack,
     rss_of,
     warn_after_s,
 )
@@ -151,12 +152,12 @@ class Watch:
         """Return why a silent worker stands still. Takes up to half a second: it is asked for its stacks."""
         sight = self._sights[member.token]
         state = sight.glance.state if sight.glance else ""
-        stack = "" if state in ("T", "t", "D", "Z") else member.ask_for_stacks()
+        frames = () if state in ("T", "t", "D", "Z") else parse_stack(member.ask_for_stacks())
         interval_s = time.monotonic() - sight.at_s
         if interval_s < _SOON_S:
             time.sleep(_SOON_S - interval_s)
             interval_s = _SOON_S
-        known = {"stage": member.record.stage.name.lower(), "stack": stack}
+        known = {"stage": member.record.stage.name.lower(), "frames": frames}
         return find_cause(
             evidence_of(member.pid, sight.glance, glance(member.pid), interval_s, sight.look, look(member.pid), **known)
         )
@@ -185,7 +186,7 @@ class Watch:
             return member.finding
         kills = oom_kills()
         more, self._oom_kills = kills - self._oom_kills, kills
-        known: dict[str, Any] = {"stage": member.record.stage.name.lower(), "stack": member.read_stacks()}
+        known: dict[str, Any] = {"stage": member.record.stage.name.lower(), "frames": parse_stack(member.read_stacks())}
         return find_cause(Evidence(pid=member.pid, exit_code=code, orphaned=code is None, oom_kills=more, **known))
 
     def lost(self, member: Member, finding: Finding, since_s: float, rest: str) -> None:

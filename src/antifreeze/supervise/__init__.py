@@ -23,9 +23,9 @@ from antifreeze.supervise._policy import (
     patience_s,
     warn_after_s,
 )
-from antifreeze.supervise._proc import Glance, Look, evidence_of, glance, look, oom_kills, rss_of, state_of
+from antifreeze.supervise._proc import Glance, Look, children_of, evidence_of, glance, look, oom_kills, rss_of, state_of
 from antifreeze.supervise._report import MOST_SKIPS, Report, Restart, Skip, advice
-from antifreeze.supervise._stack import Frame, parse_stack, user_frames
+from antifreeze.supervise._stack import Frame, is_ours, is_standard, is_user, parse_stack, user_frames
 
 __all__ = [
     "ATTEMPT_FACTOR",
@@ -56,11 +56,15 @@ __all__ = [
     "WARN_S",
     "Warn",
     "advice",
+    "children_of",
     "decide",
     "describe_exit",
     "evidence_of",
     "find_cause",
     "glance",
+    "is_ours",
+    "is_standard",
+    "is_user",
     "look",
     "oom_kills",
     "parse_stack",

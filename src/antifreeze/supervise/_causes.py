@@ -7,6 +7,8 @@ import signal
 from dataclasses import dataclass
 from typing import Self
 
+from antifreeze.supervise._stack import Frame
+
 
 class Cause(enum.Enum):
     """Why a worker does not go on. The value is the name under which the documentation explains it."""
@@ -103,6 +105,15 @@ class Cause(enum.Enum):
             "workers."
         ),
     )
+    FORK = (
+        "fork",
+        "waits for a thread or a lock that was lost when the process was forked",
+        (
+            "A fork copies one thread: pools that were in use before have no threads in it, and locks that others held "
+            'stay locked. Start workers another way (`multiprocessing_context="forkserver"`, `antifreeze.DataLoader`), '
+            "or use the library only inside of workers."
+        ),
+    )
     FULL_PIPE = (
         "full-pipe",
         "writes into a pipe that nobody reads",
@@ -141,6 +152,43 @@ class Cause(enum.Enum):
         (
             "It works a little, waits, and works again without getting anywhere: usually a retry loop around a "
             "service that is down. Bound the number of tries and raise the last error."
+        ),
+    )
+    INPUT = (
+        "input",
+        "waits for a person",
+        "It is at a prompt: a debugger such as pdb, or `input()`. Answer it, or take the call out of the program.",
+    )
+    RANK = (
+        "rank",
+        "waits for the other ranks",
+        (
+            "Every rank must call the same collectives equally often. Look at the rank that is not there: it may have "
+            "fewer batches (`antifreeze.DataLoader` gives all ranks equally many), or its own loader stands still."
+        ),
+    )
+    LOST_BATCH = (
+        "lost-batch",
+        "waits for a batch that was lost on its way from a worker",
+        (
+            "A worker could not pickle a batch or an exception; the traceback with `_feed` in it is on stderr, and "
+            "nobody is told. Return arrays, tensors and numbers only, and raise exceptions that can be pickled."
+        ),
+    )
+    SHARED_MEMORY = (
+        "shared-memory",
+        "waits for a batch that found no room in /dev/shm",
+        (
+            "Give the container more (`docker run --shm-size=8g`, or an emptyDir with `medium: Memory` mounted there), "
+            "or use smaller batches and fewer workers. `antifreeze.DataLoader` needs no room there."
+        ),
+    )
+    UNNOTICED_DEATH = (
+        "unnoticed-death",
+        "waits for a worker that is gone",
+        (
+            "The job ignores SIGCHLD, so it is not told that a worker has ended. Take "
+            "`signal.signal(signal.SIGCHLD, signal.SIG_IGN)` out of it, and look at `dmesg` for what ended the worker."
         ),
     )
     LEAK = (
@@ -234,8 +282,16 @@ class Evidence:
     """What it may hold; 0: no limit."""
     stage: str = ""
     """The name of the stage in its board record, in any case; one of ``STARTING`` before the first task."""
-    stack: str = ""
-    """The text that ``faulthandler`` wrote."""
+    frames: tuple[Frame, ...] = ()
+    """The Python lines that the main thread stands on, innermost first."""
+    forked: bool = False
+    """Whether it is a copy of the trainer, made by ``fork``."""
+    nobody_wakes: bool = False
+    """Whether what it waits for is a lock of its own process, and no thread of its process could release it."""
+    libraries: tuple[str, ...] = ()
+    """The native libraries that the waiting thread has called into, innermost first."""
+    limit_s: float | None = None
+    """How much longer the call waits at most; infinite: it has no limit. None: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

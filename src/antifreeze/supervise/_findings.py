@@ -14,7 +14,7 @@ What is asked, in this order:
 from __future__ import annotations
 
 from antifreeze.supervise._causes import CRASHES, STARTING, Cause, Evidence, Finding, describe_exit
-from antifreeze.supervise._stack import Frame, called_by_user, parse_stack, user_frames
+from antifreeze.supervise._stack import called_by_user, user_frames
 
 BUSY_SHARE = 0.5
 """Who uses this much of a core computes."""
@@ -84,6 +84,9 @@ _CHANNELS: tuple[tuple[str, Cause], ...] = (
 )
 """Parts of names of kernel functions, from the particular to the general."""
 
+_PROMPTS = ("/pdb.py", "/bdb.py", "/IPython/", "/pydevd", "/debugpy/", "/ipdb/")
+"""Parts of the files of debuggers that people talk to."""
+
 # Order: a client of a network service waits in threading.Event for its own event loop. It is the network it waits for.
 _LIBRARIES: tuple[tuple[Cause, frozenset[str]], ...] = (
     (Cause.CHILD, _words("/subprocess.py /multiprocessing/connection.py /multiprocessing/popen_")),
@@ -105,11 +108,10 @@ _LIBRARIES: tuple[tuple[Cause, frozenset[str]], ...] = (
 
 def find_cause(evidence: Evidence) -> Finding:
     """Return the cause that the evidence speaks for, with the evidence in lines for a person."""
-    frames = parse_stack(evidence.stack)
-    cause = _death(evidence) if evidence.exit_code is not None else _stall(evidence, frames)
+    cause = _death(evidence) if evidence.exit_code is not None else _stall(evidence)
     if cause in (Cause.BUSY, Cause.RETRYING, Cause.UNKNOWN) and evidence.state and _is_starting(evidence):
         cause = Cause.STARTUP
-    lines = [*_lines_of_process(evidence, cause), *(str(frame) for frame in user_frames(frames))]
+    lines = [*_lines_of_process(evidence, cause), *(str(frame) for frame in user_frames(evidence.frames))]
     if cause is Cause.ORPHANED:
         lines = ["how it ended is not known"]
     return Finding(cause=cause, evidence_lines=tuple(lines), exit_code=evidence.exit_code)
@@ -124,7 +126,7 @@ def _death(evidence: Evidence) -> Cause:
     return Cause.OUT_OF_MEMORY if exit_code == -9 and evidence.oom_kills > 0 else Cause.KILLED
 
 
-def _stall(evidence: Evidence, frames: tuple[Frame, ...]) -> Cause:
+def _stall(evidence: Evidence) -> Cause:
     if evidence.orphaned:
         return Cause.ORPHANED
     if 0 < evidence.rss_limit_nbytes < evidence.rss_nbytes:
@@ -141,25 +143,31 @@ def _stall(evidence: Evidence, frames: tuple[Frame, ...]) -> Cause:
         return Cause.BUSY
     if evidence.changing:
         return Cause.RETRYING
-    return _wait(evidence, frames)
+    return _wait(evidence)
 
 
-def _wait(evidence: Evidence, frames: tuple[Frame, ...]) -> Cause:
+def _wait(evidence: Evidence) -> Cause:
     """Return what the main thread waits for."""
     call, target = evidence.syscall, evidence.syscall_target
+    if any(part in frame.file for frame in evidence.frames for part in _PROMPTS):
+        return Cause.INPUT
+    if evidence.forked and evidence.nobody_wakes:
+        return Cause.FORK
     if call in _READS | _WRITES:
         return _transfer(evidence, writes=call in _WRITES)
     by_channel = next((cause for part, cause in _CHANNELS if part in evidence.wchan), Cause.UNKNOWN)
     cause = _CALLS.get(call, by_channel)
     if cause is not Cause.UNKNOWN and (call not in _AMBIGUOUS or target.startswith("socket")):
         return cause
-    text = "\n".join(f"{frame.file}:{frame.function}" for frame in called_by_user(frames))
+    text = "\n".join(f"{frame.file}:{frame.function}" for frame in called_by_user(evidence.frames))
     return next((found for found, parts in _LIBRARIES if any(part in text for part in parts)), cause)
 
 
 def _transfer(evidence: Evidence, *, writes: bool) -> Cause:
     """Return what a read or a write waits for, by what is at the other end."""
     target = evidence.syscall_target
+    if not writes and evidence.syscall_fd == 0:
+        return Cause.INPUT
     if writes and (target.startswith("pipe") or evidence.syscall_fd in (1, 2)):
         return Cause.FULL_PIPE
     if target.startswith("pipe"):
@@ -194,6 +202,12 @@ def _lines_of_process(evidence: Evidence, cause: Cause) -> list[str]:
         lines.append(f"{_megabytes(evidence.moved_bytes)} read and written while it was watched")
     if evidence.changing and evidence.exit_code is None:
         lines.append("it was seen in different system calls: it wakes up and waits again")
+    if evidence.limit_s is not None and cause is Cause.SLEEPING:
+        lines.append(f"{_duration(evidence.limit_s)} of this sleep are left")
+    if evidence.libraries:
+        lines.append(f"native code that it has called: {', '.join(evidence.libraries)}")
+    if cause is Cause.FORK:
+        lines.append("it was forked from the trainer, and no thread of it could wake it")
     if evidence.threads > 1 or evidence.children:
         lines.append(f"threads: {evidence.threads}, processes that it started: {evidence.children}")
     if _is_starting(evidence):
@@ -212,6 +226,14 @@ def _line_of_state(evidence: Evidence) -> str:
     elif evidence.state in _STATES:
         line += f", {_STATES[evidence.state]}"
     return line + (f" (wchan {evidence.wchan})" if evidence.wchan else "")
+
+
+def _duration(seconds: float) -> str:
+    """Return a time in the unit that people use for it."""
+    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def _megabytes(nbytes: int) -> str:

@@ -54,7 +54,9 @@ class Look:
     threads: int = 0
     children: int = 0
     wakes: int = 0
-    """How often the main thread has begun to wait."""
+    """How often the thread has begun to wait."""
+    arguments: tuple[int, ...] = ()
+    """What the call was given."""
 
 
 def glance(pid: int, *, proc: Path = _PROC) -> Glance | None:
@@ -81,12 +83,14 @@ def rss_of(pid: int, *, proc: Path = _PROC) -> int:
     return max(0, own) * os.sysconf("SC_PAGE_SIZE")
 
 
-def look(pid: int, *, proc: Path = _PROC) -> Look:
-    """Return where the main thread of a process stands. Whatever cannot be read is empty."""
+def look(pid: int, tid: int | None = None, *, proc: Path = _PROC) -> Look:
+    """Return where a thread of a process stands, the main thread if none is named. What cannot be read is empty."""
     home = proc / str(pid)
+    if tid is not None:
+        home = home / "task" / str(tid)
     status = _pairs(_read(home / "status"))
     wchan = _read(home / "wchan").strip()
-    call, fd = _syscall(_read(home / "syscall"))
+    call, fd, arguments = _syscall(_read(home / "syscall"))
     return Look(
         state=status.get("State", "")[:1],
         wchan="" if wchan == "0" else wchan,
@@ -94,8 +98,9 @@ def look(pid: int, *, proc: Path = _PROC) -> Look:
         syscall_fd=fd,
         syscall_target=_target(home, fd, call) if fd >= 0 else "",
         threads=_number(status.get("Threads", "")),
-        children=sum(1 for _ in _children(proc, pid)),
+        children=sum(1 for _ in children_of(pid, proc=proc)) if tid is None else 0,
         wakes=_number(status.get("voluntary_ctxt_switches", "")),
+        arguments=arguments,
     )
 
 
@@ -192,7 +197,8 @@ def _moved_bytes(proc: Path, pid: int) -> int:
     return _number(counts.get("rchar", "")) + _number(counts.get("wchar", ""))
 
 
-def _children(proc: Path, pid: int) -> Iterator[int]:
+def children_of(pid: int, *, proc: Path = _PROC) -> Iterator[int]:
+    """Yield the processes that a process has started and that have not been waited for."""
     try:
         tasks = sorted((proc / str(pid) / "task").iterdir())
     except OSError:  # it has gone
@@ -211,14 +217,18 @@ def _family(proc: Path, pid: int) -> list[int]:
     return family
 
 
-def _syscall(text: str) -> tuple[str, int]:
-    """Return the name of the call and its descriptor, or -1. ``running`` and ``-1`` mean that it is in none."""
+def _syscall(text: str) -> tuple[str, int, tuple[int, ...]]:
+    """Return the name of the call, its descriptor or -1, and all that it was given.
+
+    ``running`` and ``-1`` mean that it is in none.
+    """
     words = text.split()
     if not words or not words[0].isdigit():
-        return "", -1
+        return "", -1, ()
     name = syscall_name(int(words[0]), platform.machine())
-    fd = int(words[1], 16) if name in TAKES_FD and len(words) > 1 else -1
-    return name, fd if fd < 2**31 else -1
+    arguments = tuple(int(word, 16) for word in words[1:])
+    fd = arguments[0] if name in TAKES_FD and arguments else -1
+    return name, fd if fd < 2**31 else -1, arguments
 
 
 def _target(home: Path, fd: int, call: str) -> str:

@@ -9,9 +9,13 @@ from pathlib import Path
 
 _HEAD = re.compile(r"(?:Current thread|Thread|Stack)\b.*\(most recent call first\):")
 _FRAME = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')
-# The worker runs the same interpreter as we do, so its standard library and its antifreeze are where ours are.
-_STANDARD = (str(Path(os.__file__).parent) + os.sep, "<frozen ")
-_OURS = str(Path(__file__).parents[1]) + os.sep
+# A process may run another interpreter than we do, with a standard library and an antifreeze of its own.
+_STANDARD = re.compile(
+    rf"{re.escape(str(Path(os.__file__).parent))}[/\\\\]|<frozen |.*[/\\\\]lib[/\\\\]python3\.\d+t?[/\\\\]"
+)
+_OURS = re.compile(
+    rf"{re.escape(str(Path(__file__).parents[1]))}[/\\\\]|.*[/\\\\](?:site|dist)-packages[/\\\\]antifreeze[/\\\\]"
+)
 _INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\]")
 
 
@@ -45,12 +49,17 @@ def parse_stack(text: str) -> tuple[Frame, ...]:
 
 def is_standard(frame: Frame) -> bool:
     """Whether it belongs to Python itself."""
-    return frame.file.startswith(_STANDARD) and not _INSTALLED.search(frame.file)
+    return bool(_STANDARD.match(frame.file)) and not _INSTALLED.search(frame.file)
+
+
+def is_ours(frame: Frame) -> bool:
+    """Whether it belongs to antifreeze."""
+    return bool(_OURS.match(frame.file))
 
 
 def is_user(frame: Frame) -> bool:
     """Whether it is the user's own: not Python's, not of an installed package, not ours."""
-    return not (is_standard(frame) or frame.file.startswith(_OURS) or _INSTALLED.search(frame.file))
+    return not (is_standard(frame) or is_ours(frame) or _INSTALLED.search(frame.file))
 
 
 def user_frames(frames: tuple[Frame, ...], most: int = 3) -> tuple[Frame, ...]:
@@ -59,7 +68,7 @@ def user_frames(frames: tuple[Frame, ...], most: int = 3) -> tuple[Frame, ...]:
     if mine:
         return mine[:most]
     # A dataset that was installed as a package is the user's, too; torch and antifreeze only call it.
-    theirs = [f for f in frames if not is_standard(f) and not f.file.startswith(_OURS) and not _is_torch(f)]
+    theirs = [f for f in frames if not is_standard(f) and not is_ours(f) and not _is_torch(f)]
     return tuple(theirs[:1]) or frames[:1]
 
 

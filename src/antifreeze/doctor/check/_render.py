@@ -3,39 +3,32 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Sequence
 
+from antifreeze.doctor._terminal import Paper
 from antifreeze.doctor.check._finding import Finding
 
 MOST = 6
 """More than these nobody reads at once."""
-_BOLD, _RED, _DIM, _END = "\x1b[1m", "\x1b[31m", "\x1b[2m", "\x1b[0m"
 
 
-def as_text(findings: Sequence[Finding], notes: Sequence[str], *, width: int, colour: bool, everything: bool) -> str:
+def as_text(findings: Sequence[Finding], notes: Sequence[str], paper: Paper, *, everything: bool) -> str:
     """Return the findings, the most important first, wrapped to the width of the terminal."""
     shown = findings if everything else findings[:MOST]
-    blocks = [_block(finding, width, colour) for finding in shown]
+    blocks = [_block(finding, paper) for finding in shown]
     left = len(findings) - len(shown)
     if left:
         blocks.append(f"{left} more: --all shows {'it' if left == 1 else 'them'}.\n")
-    blocks += [_wrap(f"note: {note}", width, "", "  ") for note in notes]
+    blocks += [paper.wrap(f"note: {note}", "", "  ") for note in notes]
     return "\n".join(blocks)
 
 
-def _block(finding: Finding, width: int, colour: bool) -> str:
-    bold, red, dim, end = (_BOLD, _RED, _DIM, _END) if colour else ("", "", "", "")
-    strong = red if finding.code.weight == 0 else bold
-    head = f"{bold}{finding.place}{end}: {strong}{finding.code.value}{end} ({finding.code.weight.words})\n"
+def _block(finding: Finding, paper: Paper) -> str:
+    strong = paper.red if finding.code.weight == 0 else paper.bold
+    head = f"{paper.bold(finding.place)}: {strong(finding.code.value)} ({finding.code.weight.words})\n"
     # Lines of code are left as they are: a diff that was wrapped cannot be applied.
     change = "".join(f"    {line}\n" for line in finding.change.splitlines())
-    return f"{head}{_wrap(finding.reason, width, '  ', '  ')}{change}  {dim}{finding.link}{end}\n"
-
-
-def _wrap(text: str, width: int, first: str, others: str) -> str:
-    wrapper = textwrap.TextWrapper(width, first, others, break_long_words=False, break_on_hyphens=False)
-    return wrapper.fill(text) + "\n"
+    return f"{head}{paper.wrap(finding.reason, '  ', '  ')}{change}  {paper.dim(finding.link)}\n"
 
 
 def as_json(findings: Sequence[Finding], notes: Sequence[str], errors: Sequence[str]) -> str:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
 import sys
 from collections.abc import Sequence
 
+from antifreeze.doctor._terminal import paper_of_stdout
 from antifreeze.doctor.check._check import check_script
 from antifreeze.doctor.check._facts import Facts
 from antifreeze.doctor.check._finding import Finding, by_weight
@@ -19,7 +18,6 @@ from antifreeze.doctor.check._script import CannotCheck, parse, read_text
 
 NOTHING, FOUND, COULD_NOT = 0, 1, 2
 """The exit codes."""
-_NARROW, _WIDE = 40, 100
 
 
 def main(arguments: list[str]) -> int:
@@ -33,7 +31,7 @@ def main(arguments: list[str]) -> int:
     else:
         for error in errors:
             print(f"could not check {error}", file=sys.stderr)
-        print(_text(findings, remarks, options), end="")
+        print(as_text(findings, remarks, paper_of_stdout(), everything=options.all), end="")
         if not findings and not errors:
             print(f"nothing found: {', '.join([*options.scripts, 'this machine'])}")
     return COULD_NOT if errors else FOUND if findings else NOTHING
@@ -55,12 +53,6 @@ def check(files: Sequence[str], facts: Facts) -> tuple[list[Finding], list[str]]
         loaders += made
     # Without a loader to look at, nobody knows what the machine is for, and it is checked for the usual needs.
     return by_weight([*findings, *check_machine(facts, loaders or None)]), errors
-
-
-def _text(findings: Sequence[Finding], remarks: Sequence[str], options: argparse.Namespace) -> str:
-    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
-    width = min(max(shutil.get_terminal_size((80, 24)).columns, _NARROW), _WIDE)
-    return as_text(findings, remarks, width=width, colour=colour, everything=options.all)
 
 
 def _parser() -> argparse.ArgumentParser:

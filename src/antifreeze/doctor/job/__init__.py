@@ -1,0 +1,1 @@
+"""While training: why a running job stands still, seen from outside."""

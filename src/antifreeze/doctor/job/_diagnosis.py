@@ -1,0 +1,72 @@
+"""What the doctor says: a verdict, who holds up the job, why, and on what evidence."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from antifreeze.supervise import Cause, Finding, Frame
+
+PAGE = "docs/troubleshooting.md"
+
+
+class Verdict(enum.Enum):
+    """How a job is."""
+
+    HEALTHY = "healthy"
+    """It goes on."""
+    SLOW = "slow"
+    """Something holds it up that moves, or that may end by itself."""
+    STUCK = "stuck"
+    """It will not go on by itself."""
+
+
+class Confidence(enum.Enum):
+    """How sure a cause is."""
+
+    CERTAIN = "certain"
+    LIKELY = "likely"
+    POSSIBLE = "possible"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspect:
+    """A process that holds up the job, and why."""
+
+    pid: int
+    name: str
+    """Who it is to a person: ``worker 1 (pid 123) of rank 0``."""
+    finding: Finding
+    confidence: Confidence
+    still_s: float = 0.0
+    """For how long it is known to have stood there."""
+    frames: tuple[Frame, ...] = ()
+    """The user's own lines, innermost first."""
+    folder: str = ""
+    """Where it runs."""
+
+    @property
+    def cause(self) -> Cause:
+        """Why it stands still."""
+        return self.finding.cause
+
+    @property
+    def link(self) -> str:
+        """Where the cause is explained."""
+        return f"{PAGE}#{self.cause.value}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What was found out about a job."""
+
+    verdict: Verdict
+    summary: str
+    """One paragraph."""
+    suspects: tuple[Suspect, ...] = ()
+    """The one that holds up the others first."""
+    notes: tuple[str, ...] = ()
+    """What could not be seen, and what else is worth knowing."""
+    sure: bool = True
+    """Whether looking longer would not change it."""
+    looked_s: float = 0.0

@@ -1,0 +1,84 @@
+"""Which job is meant: by process id, by name, or the training jobs of this user."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from antifreeze.doctor.job._processes import command_of
+from antifreeze.supervise import state_of
+
+_PROC = Path("/proc")
+_MARKS = ("libtorch", "libcudart", "antifreeze")
+
+
+class NotFound(Exception):
+    """There is no such job, or more than one. The message says which there are."""
+
+
+def find_job(wanted: str | None, *, proc: Path = _PROC) -> int:
+    """Return the process id of the job's first process."""
+    if wanted is not None and wanted.isdigit():
+        if not state_of(int(wanted), proc=proc):
+            raise NotFound(f"there is no process {wanted}")
+        return int(wanted)
+    mine = _python_processes(proc)
+    if wanted is not None:
+        found = [pid for pid, command in mine.items() if any(wanted in word for word in command)]
+        what = f"a Python process with {wanted!r} in its command line"
+    else:
+        found = [pid for pid in mine if _trains(pid, proc)]
+        what = "a Python process of this user that has torch loaded"
+    # Workers have the same words and libraries as the job that they belong to.
+    tops = [pid for pid in found if not _ancestors(pid, proc) & set(found)]
+    if len(tops) == 1:
+        return tops[0]
+    if not tops:
+        raise NotFound(f"there is no such job: no {what.removeprefix('a ')} was found. Give its process id.")
+    rows = "\n".join(f"  {pid}  {' '.join(mine[pid])[:100]}" for pid in tops[:20])
+    raise NotFound(f"there are {len(tops)} such jobs; give the process id of one:\n{rows}")
+
+
+def _python_processes(proc: Path) -> dict[int, tuple[str, ...]]:
+    """Return the Python processes of this user, without those that lead to this one."""
+    us = _ancestors(os.getpid(), proc) | {os.getpid()}
+    found = {}
+    for pid in sorted(int(entry.name) for entry in proc.iterdir() if entry.name.isdigit()):
+        home = proc / str(pid)
+        try:
+            is_mine = home.stat().st_uid == os.getuid()
+        except OSError:  # it has gone
+            continue
+        if not is_mine or pid in us or state_of(pid, proc=proc) in ("D", "Z", "X", ""):
+            continue
+        command = command_of(pid, proc=proc)
+        if "python" in Path(command[0]).name or "python" in _name(home):
+            found[pid] = command
+    return found
+
+
+def _trains(pid: int, proc: Path) -> bool:
+    try:
+        text = (proc / str(pid) / "maps").read_text(errors="replace")
+    except OSError:
+        return False
+    return any(mark in text for mark in _MARKS)
+
+
+def _name(home: Path) -> str:
+    try:
+        return (home / "exe").readlink().name
+    except OSError:
+        return ""
+
+
+def _ancestors(pid: int, proc: Path) -> set[int]:
+    found: set[int] = set()
+    while pid > 1:
+        try:
+            fields = (proc / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        except OSError:
+            break
+        pid = int(fields[1])
+        found.add(pid)
+    return found

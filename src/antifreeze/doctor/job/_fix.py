@@ -1,0 +1,176 @@
+"""What to change: a diff of the person's own file where there is one that cures, a command where that does it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from antifreeze.doctor.job._diagnosis import Diagnosis, Suspect
+from antifreeze.doctor.job._seen import Observation
+from antifreeze.doctor.job._sources import Source, diff, read_source, sources_of, with_argument
+from antifreeze.supervise import Cause
+
+_TIMEOUTS = {
+    "urllib.request.urlopen": "timeout=30",
+    "socket.create_connection": "timeout=30",
+    "subprocess.run": "timeout=60",
+    "subprocess.check_output": "timeout=60",
+    "subprocess.check_call": "timeout=60",
+    "subprocess.call": "timeout=60",
+}
+_HEALED = frozenset(
+    {
+        Cause.FORK,
+        Cause.LOST_BATCH,
+        Cause.SHARED_MEMORY,
+        Cause.UNNOTICED_DEATH,
+        Cause.STOPPED,
+        Cause.SLEEPING,
+        Cause.NETWORK,
+        Cause.LOCK,
+        Cause.CHILD,
+        Cause.BUSY,
+        Cause.RETRYING,
+    }
+)
+"""What our loader prevents, or names with its sample and heals."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fix:
+    """One way to cure a cause."""
+
+    words: str
+    diff: str = ""
+    command: str = ""
+
+
+def fixes_of(diagnosis: Diagnosis, seen: Observation) -> tuple[Fix, ...]:
+    """Return what to change, the change that cures the first cause first."""
+    if not diagnosis.suspects:
+        return ()
+    first = diagnosis.suspects[0]
+    return tuple(_fixes(first, _sources(first, seen)))
+
+
+def _sources(suspect: Suspect, seen: Observation) -> list[Source]:
+    """Return the files that the suspect and its ancestors stand in."""
+    last = seen.snapshots[-1]
+    found: dict[str, Source] = {}
+    process = last.find(suspect.pid)
+    while process is not None:
+        for source in sources_of(process.frames, process.folder):
+            found.setdefault(source.path, source)
+        process = last.find(process.parent)
+    return list(found.values())
+
+
+def _fixes(suspect: Suspect, sources: list[Source]) -> Iterator[Fix]:
+    cause = suspect.cause
+    if cause is Cause.STOPPED:
+        yield Fix(words="Let it go on:", command=f"kill -CONT {suspect.pid}")
+    elif cause is Cause.SHARED_MEMORY:
+        yield Fix(words="Give the container more shared memory:", command="docker run --shm-size=8g ...")
+    elif cause is Cause.FULL_PIPE:
+        yield Fix(words="Send the output to a file:", command="python train.py > train.log 2>&1")
+    elif cause is Cause.FORK:
+        yield from _each(
+            sources,
+            'Start the workers without a fork (the script needs `if __name__ == "__main__":` then):',
+            lambda source: with_argument(source, source.loaders(), 'multiprocessing_context="forkserver"'),
+        )
+    elif cause is Cause.UNNOTICED_DEATH:
+        yield from _each(sources, "Do not ignore SIGCHLD:", _without_sigchld)
+    elif cause in (Cause.NETWORK, Cause.CHILD):
+        yield from _limited(suspect)
+    if cause in _HEALED:
+        yield from _each(
+            sources,
+            "Or change the import: antifreeze.DataLoader prevents this, or replaces the worker and names the sample.",
+            _with_ours,
+        )
+
+
+def _each(sources: list[Source], words: str, change: Callable[[Source], str]) -> Iterator[Fix]:
+    """Yield a fix for the first file that a change is possible in."""
+    for source in sources:
+        if text := diff(source, change(source)):
+            yield Fix(words=words, diff=text)
+            return
+
+
+def _limited(suspect: Suspect) -> Iterator[Fix]:
+    """Yield the line that waits, with a limit."""
+    for frame in suspect.frames:
+        source = read_source(frame, suspect.folder)
+        if source is None:
+            continue
+        for call, name in source.calls():
+            if not call.lineno <= frame.line <= (call.end_lineno or 0):
+                continue
+            limit = "timeout=30" if name.partition(".")[0] in ("requests", "httpx") else _TIMEOUTS.get(name)
+            if limit and (text := diff(source, with_argument(source, [call], limit))):
+                yield Fix(words="Give the call a limit; what it raises then names the sample:", diff=text)
+                return
+    if suspect.cause is Cause.NETWORK and suspect.frames:
+        source = read_source(suspect.frames[0], suspect.folder)
+        if source is not None and (text := diff(source, _with_default_timeout(source))):
+            yield Fix(words="Give sockets a limit before they are made:", diff=text)
+
+
+def _with_default_timeout(source: Source) -> str:
+    """Return the file with a limit for all sockets, after its imports."""
+    imports = [node for node in source.tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    lines = source.text.splitlines(keepends=True)
+    at = (imports[-1].end_lineno or 0) if imports else 0
+    known = any(isinstance(node, ast.Import) and any(a.name == "socket" for a in node.names) for node in imports)
+    added = ("" if known else "import socket\n") + "socket.setdefaulttimeout(30)\n"
+    return "".join([*lines[:at], added, *lines[at:]])
+
+
+def _without_sigchld(source: Source) -> str:
+    lines = source.text.splitlines(keepends=True)
+    for node in ast.walk(source.tree):
+        if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)):
+            continue
+        if source.name(node.value.func) == "signal.signal" and "SIGCHLD" in ast.unparse(node.value):
+            for row in range(node.lineno - 1, node.end_lineno or node.lineno):
+                lines[row] = ""
+    return "".join(lines)
+
+
+def _with_ours(source: Source) -> str:
+    """Return the file with the loader of antifreeze in place of torch's."""
+    lines = source.text.splitlines(keepends=True)
+    for node in source.tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module == "torch.utils.data" and node.lineno == node.end_lineno:
+            names = [a for a in node.names if a.name == "DataLoader"]
+            others = [a for a in node.names if a.name != "DataLoader"]
+            if not names:
+                continue
+            row = node.lineno - 1
+            indent = lines[row][: node.col_offset]
+            new = [ast.unparse(ast.ImportFrom("antifreeze", names, 0))]
+            if others:
+                new.append(ast.unparse(ast.ImportFrom(node.module, others, 0)))
+            lines[row] = "".join(f"{indent}{line}\n" for line in new)
+            return "".join(lines)
+    return _with_name(source, lines)
+
+
+def _with_name(source: Source, lines: list[str]) -> str:
+    """Return the file with ``antifreeze.DataLoader`` where a longer name of torch's is called."""
+    calls = [call for call in source.loaders() if isinstance(call.func, ast.Attribute)]
+    if not calls:
+        return source.text
+    for call in sorted(calls, key=lambda call: (call.func.lineno, call.func.col_offset), reverse=True):
+        func = call.func
+        if func.lineno != func.end_lineno:
+            return source.text
+        raw = lines[func.lineno - 1].encode()
+        changed = raw[: func.col_offset] + b"antifreeze.DataLoader" + raw[func.end_col_offset :]
+        lines[func.lineno - 1] = changed.decode()
+    first = next((node.lineno for node in source.tree.body if isinstance(node, ast.Import | ast.ImportFrom)), 1)
+    lines.insert(first - 1, "import antifreeze\n")
+    return "".join(lines)

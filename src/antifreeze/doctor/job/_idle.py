@@ -1,0 +1,50 @@
+"""Every worker is idle, and the training loop waits for a batch: where has it gone? Pure."""
+
+from __future__ import annotations
+
+from antifreeze.doctor.job._diagnosis import Confidence, Suspect
+from antifreeze.doctor.job._roles import Job
+from antifreeze.doctor.job._seen import Observation
+from antifreeze.doctor.job._stand import Standing
+from antifreeze.doctor.job._words import name_of
+from antifreeze.supervise import Cause, Finding, user_frames
+
+
+def lost(seen: Observation, job: Job, trainer: Standing, num_workers: int) -> Suspect:
+    """Return why a training loop waits for what no worker makes."""
+    machine = seen.machine
+    lines = [_workers(num_workers), *trainer.finding.evidence_lines]
+    if trainer.last.ignores_children:
+        cause, confidence = Cause.UNNOTICED_DEATH, Confidence.CERTAIN
+        lines.insert(1, "the training process ignores SIGCHLD")
+    elif machine.shm_failed:
+        cause, confidence = Cause.SHARED_MEMORY, Confidence.CERTAIN
+        lines.insert(
+            1,
+            f"{machine.shm_failed} empty pieces of shared memory lie in /dev/shm, which has "
+            f"{machine.shm_free_nbytes / 1e6:,.0f} of {machine.shm_nbytes / 1e6:,.0f} MB left",
+        )
+    elif machine.shm_nbytes and machine.shm_free_nbytes < machine.shm_nbytes // 20:
+        cause, confidence = Cause.SHARED_MEMORY, Confidence.LIKELY
+        lines.insert(1, f"all {machine.shm_nbytes / 1e6:,.0f} MB of /dev/shm are in use")
+    elif num_workers == 0:
+        cause, confidence = Cause.UNNOTICED_DEATH, Confidence.LIKELY
+    else:
+        cause, confidence = Cause.LOST_BATCH, Confidence.LIKELY
+    return Suspect(
+        pid=trainer.last.pid,
+        name=name_of(job),
+        finding=Finding(cause=cause, evidence_lines=tuple(lines)),
+        confidence=confidence,
+        still_s=trainer.looked_s,
+        frames=user_frames(trainer.last.frames),
+        folder=trainer.last.folder,
+    )
+
+
+def _workers(num_workers: int) -> str:
+    if num_workers == 0:
+        return "there are no worker processes, and the training loop waits for them"
+    if num_workers == 1:
+        return "its worker was idle whenever it was looked at: it waits for work"
+    return f"all {num_workers} workers were idle whenever they were looked at: they wait for work"

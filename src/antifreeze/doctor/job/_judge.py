@@ -1,0 +1,183 @@
+"""From what was seen to a verdict: is the job healthy, slow or stuck, who holds it up, and why. Pure.
+
+What is asked, in this order:
+
+1. What does each training process do: wait for its workers, for the other ranks, or run its own code?
+2. If it waits for its workers and no batch comes: which of them stand still, and why? If all of them are idle, then
+   what it waits for was lost. If one of them moves, the job is slow.
+3. If it waits for the other ranks: which rank is elsewhere? That one holds up the rest.
+4. Else it is its own line that stands still, or nothing does.
+
+Stuck is said only of what cannot end by itself, or of what has not moved for the whole time and has no limit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from antifreeze.doctor.job._diagnosis import Confidence, Diagnosis, Suspect, Verdict
+from antifreeze.doctor.job._idle import lost
+from antifreeze.doctor.job._roles import Doing, Job, find_jobs
+from antifreeze.doctor.job._seen import Observation
+from antifreeze.doctor.job._stand import Standing, stand
+from antifreeze.doctor.job._words import missing, name_of, share_of_waiting, summary, where_time_goes
+from antifreeze.supervise import Cause, user_frames
+
+OPEN_END_S = 7.0
+"""A wait without a limit that may still end by itself is called stuck when it has lasted this long."""
+_LONG_SLEEP_S = 300.0
+_FOR_EVER = frozenset({Cause.FORK, Cause.STOPPED, Cause.FULL_PIPE, Cause.DEAD_DISK, Cause.RANK})
+"""What does not end by itself."""
+_PEOPLE = frozenset({Cause.TRACED, Cause.INPUT})
+"""What ends when a person wants it to."""
+_CERTAIN = frozenset({Cause.STOPPED, Cause.TRACED, Cause.FULL_PIPE, Cause.FORK, Cause.DEAD_DISK})
+_OPEN = frozenset({Cause.NETWORK, Cause.CHILD, Cause.FILE, Cause.LOCK, Cause.UNKNOWN, Cause.SLEEPING, Cause.STARTUP})
+_MOVING = frozenset({Cause.BUSY, Cause.RETRYING, Cause.STARTUP})
+_ORDER = (Verdict.STUCK, Verdict.SLOW, Verdict.HEALTHY)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One training process, judged by itself."""
+
+    job: Job
+    verdict: Verdict
+    trainer: Standing
+    suspects: tuple[Suspect, ...] = ()
+    sure: bool = True
+
+    @property
+    def in_collective(self) -> bool:
+        return self.trainer.always(Doing.COLLECTIVE)
+
+
+def judge(seen: Observation) -> Diagnosis:
+    """Return what was found out."""
+    jobs = find_jobs(seen.snapshots[-1]) or (Job(seen.root, (), None),)
+    parts = [_judge_part(seen, job, several=len(jobs) > 1) for job in jobs]
+    # The rank that is not where the others wait holds them up.
+    elsewhere = [part for part in parts if not part.in_collective]
+    first = sorted(elsewhere or parts, key=lambda part: _ORDER.index(part.verdict))
+    ordered = [*first, *(part for part in parts if part not in first)]
+    verdict = min((part.verdict for part in parts), key=_ORDER.index)
+    if verdict is Verdict.STUCK and first[0].verdict is not Verdict.STUCK:
+        verdict = first[0].verdict  # the others wait for one that moves
+    suspects = tuple(suspect for part in ordered for suspect in part.suspects)
+    standings = [(part.job, part.trainer) for part in ordered]
+    workers = [stand(seen, pid) for part in ordered for pid in part.job.workers]
+    looked_s = seen.snapshots[-1].at_s - seen.snapshots[0].at_s
+    return Diagnosis(
+        verdict=verdict,
+        summary=summary(verdict, suspects, standings, max(looked_s, seen.still_s)),
+        suspects=suspects,
+        notes=(*where_time_goes(standings, workers), *missing(seen)),
+        sure=all(part.sure for part in parts),
+        looked_s=looked_s,
+    )
+
+
+def _judge_part(seen: Observation, job: Job, *, several: bool) -> _Part:
+    trainer = stand(seen, job.trainer, job.workers)
+    if trainer.finding.cause in (Cause.STOPPED, Cause.TRACED):
+        return _own(seen, job, trainer)
+    waits = trainer.always(Doing.DATA, Doing.STARTS, Doing.ENDS)
+    blind = trainer.always(Doing.UNKNOWN) and not trainer.moves and bool(job.workers)
+    if (waits or blind) and not _batches_come(trainer):
+        return _without_batches(seen, job, trainer, blind=blind)
+    if trainer.always(Doing.COLLECTIVE) and not trainer.moves and several:
+        suspect = _suspect(trainer, name_of(job), cause=Cause.RANK)
+        return _Part(job, Verdict.STUCK if trainer.still_s >= OPEN_END_S else Verdict.SLOW, trainer, (suspect,), False)
+    if not trainer.moves and not trainer.always(Doing.CHILDREN):
+        return _own(seen, job, trainer)
+    slow = share_of_waiting(trainer) >= 0.5 and bool(job.workers)
+    return _Part(job, Verdict.SLOW if slow else Verdict.HEALTHY, trainer)
+
+
+def _batches_come(trainer: Standing) -> bool:
+    """Whether the loop got something while it was watched: whoever waits with a limit wakes up only now and then."""
+    wakes = trainer.last.main.wakes - trainer.seen[0].main.wakes
+    used_s = trainer.last.main.cpu_s - trainer.seen[0].main.cpu_s
+    return wakes > 4 + trainer.looked_s or used_s > 0.05 + 0.05 * trainer.looked_s
+
+
+def _own(seen: Observation, job: Job, trainer: Standing) -> _Part:
+    """Judge a training process that stands at a line of its own."""
+    suspect = _suspect(trainer, name_of(job))
+    verdict, sure = _verdict(seen, trainer, suspect.cause)
+    if suspect.cause in _PEOPLE:
+        return _Part(job, Verdict.HEALTHY, trainer, (suspect,))
+    return _Part(job, verdict, trainer, (suspect,), sure)
+
+
+def _without_batches(seen: Observation, job: Job, trainer: Standing, *, blind: bool) -> _Part:
+    """Judge a training process that waits for its workers, and gets nothing."""
+    workers = {pid: stand(seen, pid) for pid in job.workers}
+    busy = {pid: worker for pid, worker in workers.items() if not _is_idle(worker, blind)}
+    if not busy:
+        if trainer.always(Doing.DATA):
+            suspect = lost(seen, job, trainer, len(workers))
+            return _Part(job, Verdict.STUCK, trainer, (suspect,), seen.snapshots[-1].at_s > seen.snapshots[0].at_s)
+        return _own(seen, job, trainer)
+    rows = []
+    for pid, worker in busy.items():
+        suspect = _suspect(worker, name_of(job, worker=job.workers.index(pid), pid=pid))
+        rows.append((*_verdict(seen, worker, suspect.cause), suspect))
+    rows.sort(key=lambda row: (_ORDER.index(row[0]), -row[2].still_s))
+    verdict, sure = rows[0][0], rows[0][1]
+    moving = [row for row in rows if row[0] is not Verdict.STUCK]
+    if verdict is Verdict.STUCK and moving and rows[0][2].cause is Cause.LOCK:
+        verdict, sure = Verdict.SLOW, False  # who moves may hold the lock
+    return _Part(job, verdict, trainer, tuple(row[2] for row in rows), sure)
+
+
+def _is_idle(worker: Standing, blind: bool) -> bool:
+    if worker.always(Doing.IDLE):
+        return True
+    # Without stacks: an idle worker waits for its queue in the same call as its trainer does.
+    return blind and not worker.moves and "poll" in (worker.evidence.syscall or worker.evidence.wchan)
+
+
+def _verdict(seen: Observation, standing: Standing, cause: Cause) -> tuple[Verdict, bool]:
+    """Return what a cause means for the job, and whether looking longer would not change it."""
+    limit_s = standing.evidence.limit_s
+    if cause in _FOR_EVER:
+        return Verdict.STUCK, True
+    if cause in _PEOPLE:
+        return Verdict.SLOW, True
+    if cause in _MOVING and standing.moves:
+        return (Verdict.STUCK, True) if seen.still_s >= OPEN_END_S else (Verdict.SLOW, False)
+    if limit_s is not None and math.isfinite(limit_s):
+        long = limit_s + standing.still_s >= _LONG_SLEEP_S
+        return (Verdict.STUCK if long else Verdict.SLOW), long
+    if cause in _OPEN and not standing.moves:
+        return (Verdict.STUCK, True) if max(standing.still_s, seen.still_s) >= OPEN_END_S else (Verdict.SLOW, False)
+    return Verdict.SLOW, False
+
+
+def _suspect(standing: Standing, name: str, cause: Cause | None = None) -> Suspect:
+    finding = standing.finding
+    if cause is not None:
+        finding = type(finding)(cause=cause, evidence_lines=finding.evidence_lines)
+    has_stacks = bool(standing.last.frames) or finding.cause in (Cause.STOPPED, Cause.TRACED)
+    confidence = Confidence.CERTAIN if finding.cause in _CERTAIN and has_stacks else Confidence.LIKELY
+    if finding.cause is Cause.UNKNOWN or not has_stacks:
+        confidence = Confidence.POSSIBLE
+    return Suspect(
+        pid=standing.last.pid,
+        name=name,
+        finding=finding,
+        confidence=confidence,
+        still_s=standing.still_s,
+        frames=user_frames(standing.last.frames),
+        folder=standing.last.folder,
+    )
+
+
+def is_enough(seen: Observation) -> bool:
+    """Whether looking longer would not change the verdict."""
+    return judge(seen).sure
+
+
+__all__: Sequence[str] = ("judge", "is_enough")

@@ -1,0 +1,64 @@
+"""Look at a job for some seconds, from outside. It is not stopped, and nothing is written into it."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from antifreeze.doctor.job._processes import read_machine, read_process, tree
+from antifreeze.doctor.job._seen import Observation, Process, Snapshot
+from antifreeze.doctor.job._stacks import read_stacks
+
+SHORT_S, LONG_S = 3.0, 8.0
+"""How long is looked: as long as it takes to be sure, between these."""
+_PAUSE_S = 0.6
+_AT_ONCE = 4
+_MOST_STACKS = 96
+_SILENT_STATES = ("D", "Z", "X")
+"""Processes in these states are not asked for their stacks: they have none, or reading could last as they do."""
+
+
+class Gone(Exception):
+    """The job has ended."""
+
+
+def observe(root: int, is_enough: Callable[[Observation], bool], *, still_s: float = 0.0) -> Observation:
+    """Return what was seen of a job and of everything that it has started.
+
+    Looking ends after ``SHORT_S`` if that was enough, and after ``LONG_S`` in any case.
+    """
+    begin_s = time.monotonic()
+    machine = read_machine(root)
+    snapshots: list[Snapshot] = []
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        while True:
+            snapshot = _snapshot(root, pool)
+            if not snapshot.processes or snapshot.processes[0].state in ("Z", "X"):
+                raise Gone
+            snapshots.append(snapshot)
+            seen = Observation(root=root, snapshots=tuple(snapshots), machine=machine, still_s=still_s)
+            took_s = time.monotonic() - begin_s
+            if took_s >= LONG_S or (took_s >= SHORT_S and is_enough(seen)):
+                return seen
+            time.sleep(_PAUSE_S)
+
+
+def _snapshot(root: int, pool: ThreadPoolExecutor) -> Snapshot:
+    at_s = time.monotonic()
+    found = [process for pid in tree(root) if (process := read_process(pid)) is not None]
+    return Snapshot(
+        at_s=at_s, processes=tuple(pool.map(_with_stacks, found, [i < _MOST_STACKS for i in range(len(found))]))
+    )
+
+
+def _with_stacks(process: Process, wanted: bool) -> Process:
+    if not wanted or process.state in _SILENT_STATES or not _is_python(process):
+        return process
+    stacks, error = read_stacks(process.pid)
+    return dataclasses.replace(process, stacks=stacks, stacks_error=error)
+
+
+def _is_python(process: Process) -> bool:
+    return any("python" in word for word in (process.program, process.name, *process.command[:1]))

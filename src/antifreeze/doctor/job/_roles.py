@@ -1,0 +1,210 @@
+"""Who is who in a job, and what a process is doing, by its Python lines. Pure."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from antifreeze.doctor.job._seen import Process, Snapshot
+from antifreeze.supervise import Frame, is_ours, is_standard, is_user
+
+
+class Doing(enum.Enum):
+    """What a main thread is about."""
+
+    DATA = "waits for data from its workers"
+    STARTS = "starts workers"
+    ENDS = "waits for its workers to end"
+    COLLECTIVE = "is in a collective with the other ranks"
+    CHILDREN = "waits for processes that it has started"
+    IDLE = "waits for work"
+    OWN = "runs the program's own code"
+    UNKNOWN = "does something that cannot be seen"
+
+
+_COLLECTIVE = ("/torch/distributed/distributed_c10d.py", "/torch/distributed/c10d_logger.py")
+_BACKWARD = "/torch/autograd/graph.py"
+_LOADER = "/torch/utils/data/dataloader.py"
+_WORKER = "/torch/utils/data/_utils/worker.py"
+_FROM_WORKERS = frozenset({"_try_get_data", "_get_data"})
+_ENDING = frozenset({"_shutdown_workers", "_exit_function", "join", "_shutdown", "_wait_for_tstate_lock", "__del__"})
+_LAUNCHERS = (
+    "/torch/multiprocessing/spawn.py",
+    "/torch/distributed/elastic/",
+    "/torch/distributed/run.py",
+    "/torch/distributed/launcher/",
+    "/accelerate/commands/",
+    "/deepspeed/launcher/",
+    "/lightning/fabric/strategies/launchers/",
+    "/subprocess.py",
+)
+_HELPERS = ("multiprocessing.resource_tracker", "torch_shm_manager", "multiprocessing.forkserver")
+_OURS_WAITING = (
+    "/antifreeze/crew/",
+    "/antifreeze/adapters/_iterator.py",
+    "/antifreeze/workers/",
+    "/antifreeze/loader/",
+)
+_OURS_WORKING = ("/antifreeze/child/",)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A training process with its workers."""
+
+    trainer: int
+    workers: tuple[int, ...]
+    rank: int | None
+
+
+def function_at(frames: tuple[Frame, ...], file: str, functions: frozenset[str] = frozenset()) -> bool:
+    """Whether one of the frames is in this file, and in one of these functions if any are named."""
+    return any(file in frame.file and (not functions or frame.function in functions) for frame in frames)
+
+
+def doing(process: Process) -> Doing:
+    """Return what the main thread of a process is about."""
+    frames = process.frames
+    if not frames:
+        return Doing.UNKNOWN
+    called = _above_the_user(frames)
+    if function_at(frames, _WORKER, frozenset({"_worker_loop"})) or is_our_worker(process):
+        return Doing.IDLE if _is_idle(frames) else Doing.OWN
+    if any(frame.file.endswith(_COLLECTIVE) for frame in called):
+        return Doing.COLLECTIVE
+    if function_at(called, _BACKWARD) and process.rank is not None:  # where ranks exchange their gradients
+        return Doing.COLLECTIVE
+    if function_at(called, _LOADER, _FROM_WORKERS) or any(part in f.file for f in called for part in _OURS_WAITING):
+        return Doing.DATA
+    if function_at(called, "/multiprocessing/popen_") and function_at(
+        called, "/multiprocessing/process.py", frozenset({"start"})
+    ):
+        return Doing.STARTS
+    if _is_ending(called):
+        return Doing.ENDS
+    if function_at(called, "/multiprocessing/pool.py") or function_at(called, "/concurrent/futures/process.py"):
+        return Doing.DATA
+    nearest = next((frame.file for frame in called if not is_standard(frame) or "/subprocess.py" in frame.file), "")
+    return Doing.CHILDREN if any(part in nearest for part in _LAUNCHERS) else Doing.OWN
+
+
+def is_our_worker(process: Process) -> bool:
+    """Whether it is a worker of antifreeze."""
+    return process.name.startswith("af-worker")
+
+
+def is_worker(process: Process) -> bool:
+    """Whether it is a worker of a data loader, or another child that multiprocessing has started for a program."""
+    if is_our_worker(process) or process.name.startswith("pt_data_worker"):
+        return True
+    if is_helper(process):
+        return False
+    return (
+        function_at(process.frames, _WORKER)
+        or function_at(process.frames, "/multiprocessing/process.py", frozenset({"_bootstrap"}))
+        or "--multiprocessing-fork" in process.command
+    )
+
+
+def is_helper(process: Process) -> bool:
+    """Whether it only serves the others: a tracker, a server that forks, a nursery."""
+    if process.name.startswith("af-nursery"):
+        return True
+    words = " ".join(process.command)
+    if not any(helper in words for helper in _HELPERS):
+        return False
+    # What a fork server has forked has its command line, too.
+    return not function_at(process.frames, "/multiprocessing/forkserver.py", frozenset({"_serve_one"}))
+
+
+def was_forked(process: Process, parent: Process | None) -> bool:
+    """Whether it is a copy of its parent, with all that the parent had in use."""
+    if process.frames:
+        return function_at(process.frames, "/multiprocessing/popen_fork.py", frozenset({"_launch"})) or function_at(
+            process.frames, "/multiprocessing/context.py", frozenset({"_Popen"})
+        )
+    return parent is not None and bool(process.command) and process.command == parent.command and not is_helper(parent)
+
+
+def find_jobs(snapshot: Snapshot) -> tuple[Job, ...]:
+    """Return the training processes of a tree, each with its workers, in the order of their ranks."""
+    by_pid = {process.pid: process for process in snapshot.processes}
+    trainers = [p for p in snapshot.processes if _is_python(p) and not is_helper(p) and _is_rank(p, by_pid)]
+    launchers = {p.parent for p in trainers} | {a for p in trainers for a in _ancestors(p, by_pid)}
+    trainers = [p for p in trainers if p.pid not in launchers or not _launches(p)]
+    found = [
+        Job(
+            p.pid,
+            tuple(w.pid for w in snapshot.processes if _trainer_of(w, by_pid, {t.pid for t in trainers}) == p.pid),
+            p.rank,
+        )
+        for p in trainers
+    ]
+    return tuple(sorted(found, key=lambda job: (job.rank is None, job.rank or 0, job.trainer)))
+
+
+def _is_rank(process: Process, by_pid: dict[int, Process]) -> bool:
+    """Whether a process may be one that trains: it is no worker, or it is one that has workers or ranks of its own."""
+    if not is_worker(process):
+        parent = by_pid.get(process.parent)
+        # Programs that a trainer runs for itself are not trainers; those that a launcher runs are.
+        return parent is None or not _is_python(parent) or _launches(parent)
+    if function_at(process.frames, "/torch/multiprocessing/spawn.py"):
+        return True
+    return not function_at(process.frames, _WORKER) and doing(process) in (Doing.DATA, Doing.COLLECTIVE)
+
+
+def _launches(process: Process) -> bool:
+    return doing(process) in (Doing.CHILDREN, Doing.ENDS)
+
+
+def _trainer_of(process: Process, by_pid: dict[int, Process], trainers: set[int]) -> int | None:
+    """Return the trainer that a worker belongs to: the nearest one above it."""
+    if not is_worker(process) or process.pid in trainers:
+        return None
+    return next((pid for pid in _ancestors(process, by_pid) if pid in trainers), None)
+
+
+def _ancestors(process: Process, by_pid: dict[int, Process]) -> list[int]:
+    found = []
+    parent = by_pid.get(process.parent)
+    while parent is not None and parent.pid not in found:
+        found.append(parent.pid)
+        parent = by_pid.get(parent.parent)
+    return found
+
+
+def _is_python(process: Process) -> bool:
+    return bool(process.frames) or "python" in process.program or any("python" in word for word in process.command[:1])
+
+
+def _above_the_user(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
+    """Return what the innermost line of the user has called."""
+    first = next((i for i, frame in enumerate(frames) if is_user(frame)), len(frames))
+    return frames[:first]
+
+
+def _in_worker(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
+    """Return what the loop of a worker has called."""
+    for i, frame in enumerate(frames):
+        if (_WORKER in frame.file and frame.function == "_worker_loop") or _is_our_loop(frame):
+            return frames[:i]
+    return frames
+
+
+def _is_our_loop(frame: Frame) -> bool:
+    return is_ours(frame) and any(part in frame.file for part in _OURS_WORKING)
+
+
+def _is_idle(frames: tuple[Frame, ...]) -> bool:
+    """Whether a worker's loop waits for its next task: nothing but queues and channels is above it."""
+    above = _in_worker(frames)
+    return bool(above) and all(is_standard(f) or is_ours(f) or "/torch/multiprocessing/" in f.file for f in above)
+
+
+def _is_ending(called: tuple[Frame, ...]) -> bool:
+    return any(
+        frame.function in _ENDING
+        and any(part in frame.file for part in ("/multiprocessing/", "/threading.py", _LOADER))
+        for frame in called
+    )

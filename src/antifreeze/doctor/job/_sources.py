@@ -1,0 +1,82 @@
+"""Edits of a person's source files, as diffs that ``patch`` applies. Files are read, never run and never written."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from antifreeze.doctor.check import CannotCheck, is_loader, parse
+from antifreeze.supervise import Frame, is_user
+
+_MOST_NBYTES = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file of the user, and what it says."""
+
+    path: str
+    text: str
+    tree: ast.Module
+    name: Callable[[ast.AST], str]
+    """Returns the full name of what is called there."""
+
+    def calls(self) -> Iterator[tuple[ast.Call, str]]:
+        """Yield all calls with their full names."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Call):
+                yield node, self.name(node.func)
+
+    def loaders(self) -> list[ast.Call]:
+        """Return the calls that make loaders of torch."""
+        return [call for call, name in self.calls() if is_loader(name) and not name.startswith("antifreeze.")]
+
+
+def read_source(frame: Frame, folder: str) -> Source | None:
+    """Return the file of a frame, if it can be read and is Python."""
+    path = Path(folder, frame.file)
+    try:
+        if path.suffix != ".py" or path.stat().st_size > _MOST_NBYTES:
+            return None
+        text = path.read_text()
+        script = parse(str(path), text)
+    except (OSError, UnicodeDecodeError, CannotCheck):
+        return None
+    return Source(str(path), text, script.tree, script.name)
+
+
+def sources_of(frames: tuple[Frame, ...], folder: str) -> list[Source]:
+    """Return the user's files among the lines that a thread stands on, innermost first."""
+    files = dict.fromkeys(frame.file for frame in frames if is_user(frame))
+    found = (read_source(Frame(file=file, line=0, function=""), folder) for file in files)
+    return [source for source in found if source is not None]
+
+
+def with_argument(source: Source, calls: list[ast.Call], argument: str) -> str:
+    """Return the file with an argument added to calls that do not have it."""
+    name = argument.partition("=")[0]
+    lines = source.text.splitlines(keepends=True)
+    for call in sorted(calls, key=lambda call: (call.end_lineno or 0, call.end_col_offset or 0), reverse=True):
+        if any(keyword.arg in (name, None) for keyword in call.keywords):
+            continue
+        parts: list[ast.expr | ast.keyword] = [*call.args, *call.keywords, call.func]
+        last = max((part.end_lineno or 0, part.end_col_offset or 0) for part in parts)
+        row = last[0] - 1
+        at = len(lines[row].encode()[: last[1]].decode())
+        comma = ", " if call.args or call.keywords else "("
+        rest = lines[row][at:]
+        if not (call.args or call.keywords):
+            rest = rest.removeprefix("(")
+        lines[row] = lines[row][:at] + comma + argument + rest
+    return "".join(lines)
+
+
+def diff(source: Source, changed: str) -> str:
+    """Return the difference as ``patch -p0`` reads it; nothing if there is none."""
+    rows = difflib.unified_diff(
+        source.text.splitlines(keepends=True), changed.splitlines(keepends=True), source.path, source.path, n=1
+    )
+    return "".join(row if row.endswith("\n") else row + "\n\\ No newline at end of file\n" for row in rows)

@@ -1,0 +1,86 @@
+"""Python stacks of other processes, by ``py-spy``, which reads their memory without stopping them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from antifreeze.doctor.job._seen import Stack
+from antifreeze.supervise import Frame
+
+_LIMIT_S = 4.0
+_TRIES = 3
+NOT_INSTALLED = "py-spy is not installed: `pip install 'antifreeze[doctor]'` adds the Python lines"
+NOT_ALLOWED = (
+    "this user may not look into the process: run the doctor as the same user with `sudo`, or allow it "
+    "(`docker run --cap-add SYS_PTRACE`, in Kubernetes `securityContext.capabilities.add: [SYS_PTRACE]`, "
+    "on a host `sysctl kernel.yama.ptrace_scope=0`)"
+)
+
+
+class Stacks(NamedTuple):
+    """The stacks of a process, or why there are none."""
+
+    stacks: tuple[Stack, ...] = ()
+    error: str = ""
+
+
+def find_spy() -> str | None:
+    """Return the program, beside this interpreter or on the path."""
+    beside = Path(sys.executable).with_name("py-spy")
+    return str(beside) if beside.exists() else shutil.which("py-spy")
+
+
+def read_stacks(pid: int) -> Stacks:
+    """Return the Python stacks of a process."""
+    spy = find_spy()
+    if spy is None:
+        return Stacks(error=NOT_INSTALLED)
+    error = ""
+    # A process that runs changes under the reader's eyes; another try finds it in order.
+    for _ in range(_TRIES):
+        try:
+            done = subprocess.run(  # noqa: S603  a number is all that is passed on
+                [spy, "dump", "--nonblocking", "--json", "--pid", str(pid)],
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_LIMIT_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as failure:
+            return Stacks(error=f"py-spy: {failure}")
+        if done.returncode == 0:
+            try:
+                return Stacks(tuple(_stack(thread) for thread in json.loads(done.stdout)))
+            except (ValueError, KeyError, TypeError) as failure:
+                error = f"py-spy wrote something else than its stacks: {failure}"
+                continue
+        error = _why(done.stderr)
+        if error == NOT_ALLOWED:
+            break
+    return Stacks(error=error)
+
+
+def _stack(thread: dict[str, Any]) -> Stack:
+    frames = tuple(
+        Frame(file=frame["filename"], line=int(frame["line"]), function=frame["name"].rpartition(".")[2])
+        for frame in thread["frames"]
+    )
+    return Stack(
+        tid=int(thread["os_thread_id"] or 0),
+        name=thread["thread_name"] or "",
+        frames=frames,
+        holds_gil=bool(thread["owns_gil"]),
+    )
+
+
+def _why(text: str) -> str:
+    if "ermission" in text or "not permitted" in text:
+        return NOT_ALLOWED
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return f"py-spy: {lines[-1] if lines else 'it failed without a word'}"

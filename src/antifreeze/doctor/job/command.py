@@ -1,0 +1,92 @@
+"""The commands ``antifreeze doctor PID`` and ``antifreeze doctor report FOLDER``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from antifreeze.doctor._terminal import Paper, paper_of_stdout
+from antifreeze.doctor.job._diagnosis import Diagnosis, Verdict
+from antifreeze.doctor.job._find import NotFound, find_job
+from antifreeze.doctor.job._fix import Fix, fixes_of
+from antifreeze.doctor.job._judge import is_enough, judge
+from antifreeze.doctor.job._observe import Gone, observe
+from antifreeze.doctor.job._render import as_text, as_values
+from antifreeze.doctor.job._store import CannotRead, keep, read
+
+HEALTHY, STUCK, COULD_NOT, SLOW = 0, 1, 2, 3
+CODES = {Verdict.HEALTHY: HEALTHY, Verdict.STUCK: STUCK, Verdict.SLOW: SLOW}
+"""The exit codes."""
+EPILOG = "Exit codes: 0 healthy, 1 stuck, 2 it could not be looked at, 3 slow."
+
+
+def look_at(arguments: list[str]) -> int:
+    """Diagnose a running job and return the exit code."""
+    options = _look_parser().parse_args(arguments)
+    try:
+        pid = find_job(options.job)
+        if sys.stderr.isatty() and not options.json:
+            print(f"looking at process {pid} for up to 8 seconds; it is not stopped ...", file=sys.stderr)
+        seen = observe(pid, is_enough)
+    except NotFound as error:
+        print(f"antifreeze doctor: {error}", file=sys.stderr)
+        return COULD_NOT
+    except Gone:
+        print("antifreeze doctor: the job has ended", file=sys.stderr)
+        return COULD_NOT
+    diagnosis = judge(seen)
+    fixes = fixes_of(diagnosis, seen)
+    if options.keep:
+        keep(Path(options.keep), seen, fixes, as_text(diagnosis, fixes, Paper()))
+    return say(diagnosis, fixes, pid, as_json=options.json)
+
+
+def report(arguments: list[str]) -> int:
+    """Diagnose a job from what was kept of it, and return the exit code."""
+    options = _report_parser().parse_args(arguments)
+    try:
+        seen, fixes = read(Path(options.folder))
+    except CannotRead as error:
+        print(f"antifreeze doctor report: {error}", file=sys.stderr)
+        return COULD_NOT
+    return say(judge(seen), fixes, seen.root, as_json=options.json)
+
+
+def say(diagnosis: Diagnosis, fixes: tuple[Fix, ...], pid: int, *, as_json: bool) -> int:
+    """Print a diagnosis, and return its exit code."""
+    if as_json:
+        print(json.dumps(as_values(diagnosis, fixes, pid), indent=2))
+    else:
+        print(as_text(diagnosis, fixes, paper_of_stdout()), end="")
+    return CODES[diagnosis.verdict]
+
+
+def _look_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="antifreeze doctor",
+        description="Say why a running training job stands still, whatever loader it uses. It is seen from outside: "
+        "nothing is stopped, and nothing is changed.",
+        epilog=EPILOG,
+    )
+    parser.add_argument(
+        "job",
+        nargs="?",
+        metavar="PID|NAME",
+        help="process id, or a part of the command line; default: the job that has torch loaded",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--keep", metavar="FOLDER", help="keep what was seen, for `antifreeze doctor report FOLDER`")
+    return parser
+
+
+def _report_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="antifreeze doctor report",
+        description="Say what was found out about a job, from a folder that `--keep` or `doctor run` has written.",
+        epilog=EPILOG,
+    )
+    parser.add_argument("folder")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    return parser

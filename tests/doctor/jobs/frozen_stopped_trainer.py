@@ -1,0 +1,28 @@
+"""The trainer itself is stopped; its workers have done all they were asked for."""
+
+import os
+import signal
+import sys
+import warnings
+from pathlib import Path
+
+from torch.utils.data import DataLoader, Dataset
+
+warnings.simplefilter("ignore")
+READY = Path(sys.argv[1])
+
+
+class Numbers(Dataset):
+    def __len__(self):
+        return 10**5
+
+    def __getitem__(self, index):
+        return index
+
+
+if __name__ == "__main__":
+    for step, batch in enumerate(DataLoader(Numbers(), batch_size=4, num_workers=2)):
+        if step == 20:
+            READY.touch()
+            os.kill(os.getpid(), signal.SIGSTOP)
+        print(batch)
