@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         UserCodeError,
         WorkerDied,
     )
+    from antifreeze.doctor.job import Diagnosis, diagnose
     from antifreeze.supervise import Report
 
 __version__ = "0.1.0"
@@ -59,6 +60,7 @@ __all__ = [
     "CorruptFile",
     "DataError",
     "DataLoader",
+    "Diagnosis",
     "DuplicateData",
     "InputError",
     "ManifestError",
@@ -82,20 +84,25 @@ __all__ = [
     "WorkerDied",
     "__version__",
     "batched",
+    "diagnose",
     "index_parquet_dataset",
     "subsample",
     "train_test_split",
 ]
+
+_ELSEWHERE = {
+    "DataLoader": ("antifreeze.adapters.dataloader",),  # the one name that needs torch
+    "Diagnosis": ("antifreeze.doctor.job",),
+    "diagnose": ("antifreeze.doctor.job",),
+}
 
 
 def __getattr__(name: str) -> Any:
     """Import a name when it is first used: ``import antifreeze`` itself costs nothing and imports no library."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    packages = ["antifreeze.core", "antifreeze.supervise", "antifreeze.api"]
-    if name == "DataLoader":  # the one name that needs torch
-        packages = ["antifreeze.adapters.dataloader"]
-    for package in packages:
+    packages = ("antifreeze.core", "antifreeze.supervise", "antifreeze.api")
+    for package in _ELSEWHERE.get(name, packages):
         module = importlib.import_module(package)
         if name in module.__all__:
             value = globals()[name] = getattr(module, name)

@@ -32,7 +32,7 @@ class Job:
     """``unread``: a pipe that nobody reads."""
     stdin: Literal["nothing", "open pipe"] = "nothing"
     small_shm: bool = False
-    """Whether it needs a small /dev/shm of its own, which takes root to make."""
+    """Whether it needs a small /dev/shm of its own, which takes root or user namespaces to make."""
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -86,6 +86,7 @@ FROZEN: tuple[Job, ...] = (
     _frozen("sigchld_ignored", "unnoticed-death"),
     _frozen("init_fn", "sleeping"),
     _frozen("spawn_import", "startup", "sleeping"),
+    _frozen("endless_unpickle", "startup"),
     _frozen("trainer_socket", "network"),
     _frozen("trainer_report", "network"),
     _frozen("trainer_sleep", "sleeping"),
@@ -159,7 +160,8 @@ def _wrapper(job: Job) -> list[str]:
     if not job.small_shm:
         return []
     mount = f'mount -t tmpfs -o size={SMALL_SHM_NBYTES} tmpfs /dev/shm && exec "$@"'
-    return ["unshare", "--mount", "--propagation", "private", "sh", "-c", mount, "sh"]
+    rights = [] if os.geteuid() == 0 else ["--map-root-user"]
+    return ["unshare", *rights, "--mount", "--propagation", "private", "sh", "-c", mount, "sh"]
 
 
 def _wait_until_ready(job: Job, process: subprocess.Popen[bytes], ready: Path) -> None:
@@ -178,16 +180,25 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     known = {process.pid}
     end_s = time.monotonic() + KILLED_S
     while living := _grown(known):
-        assert time.monotonic() < end_s, f"processes {sorted(living)} cannot be killed"
+        left_s = end_s - time.monotonic()
+        assert left_s > 0, f"processes {sorted(living)} cannot be killed"
         for pid in living:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        process.poll()
+            if left_s < KILLED_S / 2 or not _is_tracker(pid):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)
     process.wait(KILLED_S)
     for pipe in (process.stdin, process.stdout):
         if pipe:
             pipe.close()
+
+
+def _is_tracker(pid: int) -> bool:
+    """Tell whether this is the process that removes the semaphores of the others, and ends, when they are gone."""
+    try:
+        return b"resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def _grown(known: set[int]) -> set[int]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import textwrap
 from dataclasses import dataclass
+from typing import TextIO
 
 _NARROW, _WIDE = 40, 100
 
@@ -47,8 +47,8 @@ class Paper:
         return f"\x1b[{code}m{text}\x1b[0m" if self.colour else text
 
 
-def paper_of_stdout() -> Paper:
-    """Return what stdout is: text in a pipe or a file has no colour, and 80 columns unless COLUMNS says otherwise."""
-    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+def paper_of(stream: TextIO) -> Paper:
+    """Return what a stream writes on: a pipe or a file has no colour, and 80 columns unless COLUMNS says otherwise."""
+    colour = stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
     width = min(max(shutil.get_terminal_size((80, 24)).columns, _NARROW), _WIDE)
     return Paper(width, colour)

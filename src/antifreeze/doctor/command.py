@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
         asked = given[-1:] in (["--help"], ["-h"])
         print(USAGE, file=sys.stdout if asked else sys.stderr)
         return 0 if asked else 2
-    commands = {"check": check.main, "report": job.report}
+    commands = {"check": check.main, "report": job.report, "run": job.run_job}
     command = commands.get(given[1]) if len(given) > 1 else None
     return command(given[2:]) if command else job.look_at(given[1:])
 

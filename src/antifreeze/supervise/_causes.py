@@ -140,9 +140,9 @@ class Cause(enum.Enum):
     )
     BUSY = (
         "busy",
-        "computes without an end",
+        "keeps computing",
         (
-            "The line that is named does not return: a loop without an end, a sample of extreme size, or native code "
+            "The line that is named has not returned: a loop without an end, a sample of extreme size, or native code "
             "that may hold the interpreter's lock. Try that sample alone, and set a longer limit if it is only slow."
         ),
     )

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from antifreeze.doctor._terminal import paper_of_stdout
+from antifreeze.doctor._terminal import paper_of
 from antifreeze.doctor.check._check import check_script
 from antifreeze.doctor.check._facts import Facts
 from antifreeze.doctor.check._finding import Finding, by_weight
@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
     else:
         for error in errors:
             print(f"could not check {error}", file=sys.stderr)
-        print(as_text(findings, remarks, paper_of_stdout(), everything=options.all), end="")
+        print(as_text(findings, remarks, paper_of(sys.stdout), everything=options.all), end="")
         if not findings and not errors:
             print(f"nothing found: {', '.join([*options.scripts, 'this machine'])}")
     return COULD_NOT if errors else FOUND if findings else NOTHING

@@ -1,1 +1,6 @@
 """While training: why a running job stands still, seen from outside."""
+
+from antifreeze.doctor.job._diagnose import diagnose
+from antifreeze.doctor.job._diagnosis import Confidence, Diagnosis, Suspect, Verdict
+
+__all__ = ["Confidence", "Diagnosis", "Suspect", "Verdict", "diagnose"]

@@ -87,7 +87,7 @@ def _fixes(suspect: Suspect, sources: list[Source]) -> Iterator[Fix]:
     if cause in _HEALED:
         yield from _each(
             sources,
-            "Or change the import: antifreeze.DataLoader prevents this, or replaces the worker and names the sample.",
+            "antifreeze.DataLoader prevents this, or replaces the worker and names the sample. Change the import:",
             _with_ours,
         )
 

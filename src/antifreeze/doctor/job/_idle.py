@@ -9,6 +9,9 @@ from antifreeze.doctor.job._stand import Standing
 from antifreeze.doctor.job._words import name_of
 from antifreeze.supervise import Cause, Finding, user_frames
 
+_SMALL = 128 << 20
+"""Containers have 64 MB unless somebody asks for more."""
+
 
 def lost(seen: Observation, job: Job, trainer: Standing, num_workers: int) -> Suspect:
     """Return why a training loop waits for what no worker makes."""
@@ -17,20 +20,22 @@ def lost(seen: Observation, job: Job, trainer: Standing, num_workers: int) -> Su
     if trainer.last.ignores_children:
         cause, confidence = Cause.UNNOTICED_DEATH, Confidence.CERTAIN
         lines.insert(1, "the training process ignores SIGCHLD")
+    elif said := machine.last_error:
+        full = any(word in said for word in ("No space left", "unable to allocate shared memory", "unable to mmap"))
+        cause, confidence = Cause.SHARED_MEMORY if full else Cause.LOST_BATCH, Confidence.CERTAIN
+        lines.insert(1, f"a thread that sends batches has printed: {said}")
     elif machine.shm_failed:
         cause, confidence = Cause.SHARED_MEMORY, Confidence.CERTAIN
-        lines.insert(
-            1,
-            f"{machine.shm_failed} empty pieces of shared memory lie in /dev/shm, which has "
-            f"{machine.shm_free_nbytes / 1e6:,.0f} of {machine.shm_nbytes / 1e6:,.0f} MB left",
-        )
-    elif machine.shm_nbytes and machine.shm_free_nbytes < machine.shm_nbytes // 20:
-        cause, confidence = Cause.SHARED_MEMORY, Confidence.LIKELY
-        lines.insert(1, f"all {machine.shm_nbytes / 1e6:,.0f} MB of /dev/shm are in use")
+        lines.insert(1, f"{machine.shm_failed} empty pieces of shared memory lie in /dev/shm")
+    elif machine.shm_nbytes and (machine.shm_nbytes <= _SMALL or machine.shm_free_nbytes < machine.shm_nbytes // 20):
+        cause, confidence = Cause.SHARED_MEMORY, Confidence.POSSIBLE
     elif num_workers == 0:
         cause, confidence = Cause.UNNOTICED_DEATH, Confidence.LIKELY
     else:
         cause, confidence = Cause.LOST_BATCH, Confidence.LIKELY
+    if cause is Cause.SHARED_MEMORY:
+        size = f"{machine.shm_nbytes / 1e6:,.0f} MB, of which {machine.shm_free_nbytes / 1e6:,.0f} MB are free"
+        lines.append(f"size of /dev/shm: {size}")
     return Suspect(
         pid=trainer.last.pid,
         name=name_of(job),

@@ -14,7 +14,6 @@ Stuck is said only of what cannot end by itself, or of what has not moved for th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from antifreeze.doctor.job._diagnosis import Confidence, Diagnosis, Suspect, Verdict
@@ -22,16 +21,19 @@ from antifreeze.doctor.job._idle import lost
 from antifreeze.doctor.job._roles import Doing, Job, find_jobs
 from antifreeze.doctor.job._seen import Observation
 from antifreeze.doctor.job._stand import Standing, stand
-from antifreeze.doctor.job._words import missing, name_of, share_of_waiting, summary, where_time_goes
-from antifreeze.supervise import Cause, user_frames
+from antifreeze.doctor.job._words import missing, name_of, share_of_waiting, summary, where_time_goes, with_places
+from antifreeze.supervise import Cause, is_ours, user_frames
 
-OPEN_END_S = 7.0
+OPEN_END_S = 5.5
 """A wait without a limit that may still end by itself is called stuck when it has lasted this long."""
-_LONG_SLEEP_S = 300.0
+_LONG_S = 300.0
+"""Who still moves, or sleeps, is called stuck only when it takes this long."""
 _FOR_EVER = frozenset({Cause.FORK, Cause.STOPPED, Cause.FULL_PIPE, Cause.DEAD_DISK, Cause.RANK})
 """What does not end by itself."""
 _PEOPLE = frozenset({Cause.TRACED, Cause.INPUT})
 """What ends when a person wants it to."""
+_HELD = frozenset({Cause.STOPPED, Cause.TRACED, Cause.DEAD_DISK})
+"""What can be done to a process that is idle."""
 _CERTAIN = frozenset({Cause.STOPPED, Cause.TRACED, Cause.FULL_PIPE, Cause.FORK, Cause.DEAD_DISK})
 _OPEN = frozenset({Cause.NETWORK, Cause.CHILD, Cause.FILE, Cause.LOCK, Cause.UNKNOWN, Cause.SLEEPING, Cause.STARTUP})
 _MOVING = frozenset({Cause.BUSY, Cause.RETRYING, Cause.STARTUP})
@@ -63,8 +65,10 @@ def judge(seen: Observation) -> Diagnosis:
     ordered = [*first, *(part for part in parts if part not in first)]
     verdict = min((part.verdict for part in parts), key=_ORDER.index)
     if verdict is Verdict.STUCK and first[0].verdict is not Verdict.STUCK:
-        verdict = first[0].verdict  # the others wait for one that moves
+        verdict = Verdict.SLOW  # the others wait for one that moves
     suspects = tuple(suspect for part in ordered for suspect in part.suspects)
+    if len(parts) > 1:
+        suspects = with_places(suspects, [(part.job, part.trainer) for part in parts])
     standings = [(part.job, part.trainer) for part in ordered]
     workers = [stand(seen, pid) for part in ordered for pid in part.job.workers]
     looked_s = seen.snapshots[-1].at_s - seen.snapshots[0].at_s
@@ -84,7 +88,7 @@ def _judge_part(seen: Observation, job: Job, *, several: bool) -> _Part:
         return _own(seen, job, trainer)
     waits = trainer.always(Doing.DATA, Doing.STARTS, Doing.ENDS)
     blind = trainer.always(Doing.UNKNOWN) and not trainer.moves and bool(job.workers)
-    if (waits or blind) and not _batches_come(trainer):
+    if (waits or blind) and not _batches_come(seen, job, trainer):
         return _without_batches(seen, job, trainer, blind=blind)
     if trainer.always(Doing.COLLECTIVE) and not trainer.moves and several:
         suspect = _suspect(trainer, name_of(job), cause=Cause.RANK)
@@ -95,8 +99,10 @@ def _judge_part(seen: Observation, job: Job, *, several: bool) -> _Part:
     return _Part(job, Verdict.SLOW if slow else Verdict.HEALTHY, trainer)
 
 
-def _batches_come(trainer: Standing) -> bool:
+def _batches_come(seen: Observation, job: Job, trainer: Standing) -> bool:
     """Whether the loop got something while it was watched: whoever waits with a limit wakes up only now and then."""
+    if any(is_ours(frame) for frame in trainer.last.frames[:3]):  # our own looks at its workers much more often
+        return any(stand(seen, pid).moves for pid in job.workers)
     wakes = trainer.last.main.wakes - trainer.seen[0].main.wakes
     used_s = trainer.last.main.cpu_s - trainer.seen[0].main.cpu_s
     return wakes > 4 + trainer.looked_s or used_s > 0.05 + 0.05 * trainer.looked_s
@@ -133,6 +139,8 @@ def _without_batches(seen: Observation, job: Job, trainer: Standing, *, blind: b
 
 
 def _is_idle(worker: Standing, blind: bool) -> bool:
+    if worker.finding.cause in _HELD:
+        return False
     if worker.always(Doing.IDLE):
         return True
     # Without stacks: an idle worker waits for its queue in the same call as its trainer does.
@@ -147,9 +155,9 @@ def _verdict(seen: Observation, standing: Standing, cause: Cause) -> tuple[Verdi
     if cause in _PEOPLE:
         return Verdict.SLOW, True
     if cause in _MOVING and standing.moves:
-        return (Verdict.STUCK, True) if seen.still_s >= OPEN_END_S else (Verdict.SLOW, False)
+        return (Verdict.STUCK, True) if seen.still_s >= _LONG_S else (Verdict.SLOW, False)
     if limit_s is not None and math.isfinite(limit_s):
-        long = limit_s + standing.still_s >= _LONG_SLEEP_S
+        long = limit_s + standing.still_s >= _LONG_S
         return (Verdict.STUCK if long else Verdict.SLOW), long
     if cause in _OPEN and not standing.moves:
         return (Verdict.STUCK, True) if max(standing.still_s, seen.still_s) >= OPEN_END_S else (Verdict.SLOW, False)
@@ -170,7 +178,7 @@ def _suspect(standing: Standing, name: str, cause: Cause | None = None) -> Suspe
         finding=finding,
         confidence=confidence,
         still_s=standing.still_s,
-        frames=user_frames(standing.last.frames),
+        frames=user_frames(standing.evidence.frames),
         folder=standing.last.folder,
     )
 
@@ -178,6 +186,3 @@ def _suspect(standing: Standing, name: str, cause: Cause | None = None) -> Suspe
 def is_enough(seen: Observation) -> bool:
     """Whether looking longer would not change the verdict."""
     return judge(seen).sure
-
-
-__all__: Sequence[str] = ("judge", "is_enough")

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from antifreeze.doctor.job._processes import read_machine, read_process, tree
 from antifreeze.doctor.job._seen import Observation, Process, Snapshot
-from antifreeze.doctor.job._stacks import read_stacks
+from antifreeze.doctor.job._stacks import own_stacks, read_stacks
 
-SHORT_S, LONG_S = 3.0, 8.0
+SHORT_S, LONG_S = 3.0, 7.0
 """How long is looked: as long as it takes to be sure, between these."""
 _PAUSE_S = 0.6
 _AT_ONCE = 4
@@ -29,23 +30,26 @@ def observe(root: int, is_enough: Callable[[Observation], bool], *, still_s: flo
 
     Looking ends after ``SHORT_S`` if that was enough, and after ``LONG_S`` in any case.
     """
-    begin_s = time.monotonic()
+    begin_s = ended_s = time.monotonic()
     machine = read_machine(root)
     snapshots: list[Snapshot] = []
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         while True:
-            snapshot = _snapshot(root, pool)
-            if not snapshot.processes or snapshot.processes[0].state in ("Z", "X"):
+            found = snapshot(root, pool)
+            if not found.processes or found.processes[0].state in ("Z", "X"):
                 raise Gone
-            snapshots.append(snapshot)
+            snapshots.append(found)
             seen = Observation(root=root, snapshots=tuple(snapshots), machine=machine, still_s=still_s)
-            took_s = time.monotonic() - begin_s
-            if took_s >= LONG_S or (took_s >= SHORT_S and is_enough(seen)):
+            last_s, ended_s = ended_s, time.monotonic()
+            took_s = ended_s - begin_s
+            # The next look takes as long as the last one, and must end in time, too.
+            if took_s + (ended_s - last_s) >= LONG_S or (took_s >= SHORT_S and is_enough(seen)):
                 return seen
             time.sleep(_PAUSE_S)
 
 
-def _snapshot(root: int, pool: ThreadPoolExecutor) -> Snapshot:
+def snapshot(root: int, pool: ThreadPoolExecutor) -> Snapshot:
+    """Look once. A job that has ended has no processes."""
     at_s = time.monotonic()
     found = [process for pid in tree(root) if (process := read_process(pid)) is not None]
     return Snapshot(
@@ -56,7 +60,7 @@ def _snapshot(root: int, pool: ThreadPoolExecutor) -> Snapshot:
 def _with_stacks(process: Process, wanted: bool) -> Process:
     if not wanted or process.state in _SILENT_STATES or not _is_python(process):
         return process
-    stacks, error = read_stacks(process.pid)
+    stacks, error = own_stacks() if process.pid == os.getpid() else read_stacks(process.pid)
     return dataclasses.replace(process, stacks=stacks, stacks_error=error)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from antifreeze.doctor.job._secrets import without_secrets
+from antifreeze.doctor.job._secrets import clean, without_secrets
 from antifreeze.doctor.job._seen import Machine, Process, Thread
 from antifreeze.doctor.job._waits import Wait, libraries_of, wait_of
 from antifreeze.supervise import children_of, look, oom_kills, rss_of
@@ -17,6 +18,7 @@ _PROC = Path("/proc")
 _SIGCHLD_BIT = 1 << 16
 _MOST_PROCESSES = 512
 _MOST_THREADS = 64
+_TAIL_NBYTES = 64 * 1024
 _RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "LOCAL_RANK")
 _RISKY_STATES = ("D", "Z", "X", "")
 """A process that waits for a dead disk may hold the lock which its command line and its maps are read under."""
@@ -82,7 +84,23 @@ def read_machine(pid: int, *, proc: Path = _PROC) -> Machine:
         memory_nbytes=1024 * _number(memory.get("MemTotal", "").replace("kB", "")),
         memory_free_nbytes=1024 * _number(memory.get("MemAvailable", "").replace("kB", "")),
         oom_kills=oom_kills(),
+        last_error=_last_error(proc / str(pid) / "fd" / "2"),
     )
+
+
+def _last_error(stderr: Path) -> str:
+    """Return how the last traceback of a queue's feeder ended, if the errors of a process go to a file."""
+    try:
+        status = stderr.stat()
+        if not stat.S_ISREG(status.st_mode):
+            return ""
+        with stderr.open("rb") as file:
+            file.seek(max(0, status.st_size - _TAIL_NBYTES))
+            text = file.read(_TAIL_NBYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    lines = text.rpartition("in _feed")[2].splitlines() if "in _feed" in text else []
+    return clean(next((line for line in lines[1:] if line and not line.startswith(" ")), ""))
 
 
 def _threads(pid: int, closely: bool, proc: Path) -> Iterator[Thread]:

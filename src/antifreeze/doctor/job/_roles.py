@@ -108,7 +108,7 @@ def is_worker(process: Process) -> bool:
 
 def is_helper(process: Process) -> bool:
     """Whether it only serves the others: a tracker, a server that forks, a nursery."""
-    if process.name.startswith("af-nursery"):
+    if process.name.startswith("af-nursery") or function_at(process.frames, "/multiprocessing/resource_tracker.py"):
         return True
     words = " ".join(process.command)
     if not any(helper in words for helper in _HELPERS):
@@ -147,8 +147,10 @@ def _is_rank(process: Process, by_pid: dict[int, Process]) -> bool:
     """Whether a process may be one that trains: it is no worker, or it is one that has workers or ranks of its own."""
     if not is_worker(process):
         parent = by_pid.get(process.parent)
-        # Programs that a trainer runs for itself are not trainers; those that a launcher runs are.
-        return parent is None or not _is_python(parent) or _launches(parent)
+        # Programs that a trainer runs for itself are not trainers; those that a launcher runs are, and other ranks.
+        if parent is None or not _is_python(parent) or _launches(parent):
+            return True
+        return process.rank not in (None, parent.rank) or doing(process) is Doing.COLLECTIVE
     if function_at(process.frames, "/torch/multiprocessing/spawn.py"):
         return True
     return not function_at(process.frames, _WORKER) and doing(process) in (Doing.DATA, Doing.COLLECTIVE)
@@ -184,7 +186,7 @@ def _above_the_user(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
     return frames[:first]
 
 
-def _in_worker(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
+def in_worker(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
     """Return what the loop of a worker has called."""
     for i, frame in enumerate(frames):
         if (_WORKER in frame.file and frame.function == "_worker_loop") or _is_our_loop(frame):
@@ -198,7 +200,7 @@ def _is_our_loop(frame: Frame) -> bool:
 
 def _is_idle(frames: tuple[Frame, ...]) -> bool:
     """Whether a worker's loop waits for its next task: nothing but queues and channels is above it."""
-    above = _in_worker(frames)
+    above = in_worker(frames)
     return bool(above) and all(is_standard(f) or is_ours(f) or "/torch/multiprocessing/" in f.file for f in above)
 
 

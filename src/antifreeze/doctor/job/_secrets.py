@@ -32,8 +32,8 @@ def without_secrets(words: Sequence[str]) -> tuple[str, ...]:
             hide_next = False
             continue
         hide_next = word.startswith("-") and "=" not in word and bool(_SECRET.search(word))
-        if i and words[i - 1] == "-c":  # a program in the command line may hold anything
-            word = "..."
+        if i and words[i - 1] == "-c" and not word.startswith("from multiprocessing."):
+            word = "..."  # a program in the command line may hold anything
         shown.append(clean(word))
     if len(words) > _MOST_WORDS:
         shown.append("...")

@@ -115,6 +115,8 @@ class Machine:
     memory_nbytes: int = 0
     memory_free_nbytes: int = 0
     oom_kills: int = 0
+    last_error: str = ""
+    """The last error that was printed by a thread which sends batches, if the job's stderr is a file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
+import threading
+import traceback
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +17,7 @@ from antifreeze.supervise import Frame
 
 _LIMIT_S = 4.0
 _TRIES = 3
+_HERE = str(Path(__file__).parent) + os.sep
 NOT_INSTALLED = "py-spy is not installed: `pip install 'antifreeze[doctor]'` adds the Python lines"
 NOT_ALLOWED = (
     "this user may not look into the process: run the doctor as the same user with `sudo`, or allow it "
@@ -64,6 +68,23 @@ def read_stacks(pid: int) -> Stacks:
         if error == NOT_ALLOWED:
             break
     return Stacks(error=error)
+
+
+def own_stacks() -> Stacks:
+    """Return the stacks of this process, as the interpreter knows them, without the calls that lead here."""
+    names = {thread.ident: thread for thread in threading.enumerate()}
+    found = []
+    for ident, frame in sys._current_frames().items():
+        thread = names.get(ident)
+        lines = [
+            Frame(file=at.f_code.co_filename, line=number, function=at.f_code.co_name)
+            for at, number in traceback.walk_stack(frame)
+        ]
+        if ident == threading.get_ident():
+            lines = [line for line in lines if not line.file.startswith(_HERE)]
+        tid = (thread.native_id if thread else None) or 0
+        found.append(Stack(tid=tid, name=thread.name if thread else "", frames=tuple(lines)))
+    return Stacks(tuple(found))
 
 
 def _stack(thread: dict[str, Any]) -> Stack:

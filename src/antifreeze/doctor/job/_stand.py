@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from antifreeze.doctor.job._roles import Doing, doing, function_at, was_forked
+from antifreeze.doctor.job._roles import Doing, doing, function_at, in_worker, was_forked
 from antifreeze.doctor.job._seen import Observation, Process, Thread
 from antifreeze.supervise import Evidence, Finding, Frame, find_cause, is_user
 
@@ -85,7 +85,7 @@ def _evidence(
         children=children,
         rss_nbytes=last.rss_nbytes,
         stage="start" if _is_starting(last) else "",
-        frames=last.frames,
+        frames=in_worker(last.frames),
         forked=was_forked(last, seen.snapshots[-1].find(last.parent)),
         nobody_wakes=nobody_wakes(looks),
         libraries=main.libraries,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from antifreeze.doctor.job._diagnosis import Suspect, Verdict
 from antifreeze.doctor.job._roles import Doing, Job
 from antifreeze.doctor.job._seen import Observation
 from antifreeze.doctor.job._stand import Standing
-from antifreeze.supervise import user_frames
+from antifreeze.supervise import Cause, user_frames
 
 
 def name_of(job: Job, worker: int | None = None, pid: int | None = None) -> str:
@@ -40,7 +41,9 @@ def summary(verdict: Verdict, suspects: Sequence[Suspect], jobs: Sequence[tuple[
     text += "."
     if verdict is Verdict.STUCK:
         stood_s = max(still_s, first.still_s)
-        text += f" {_who_waits(job, trainer, first)}Nothing has moved for {_at_least(stood_s)}, and nothing will."
+        text += (
+            f" {_who_waits(job, trainer, first)}Nothing has moved for {_at_least(stood_s)}; it will not end by itself."
+        )
     elif verdict is Verdict.SLOW:
         text += f" {_who_waits(job, trainer, first)}No batch has come for {_at_least(still_s)}; this may end by itself."
     return text
@@ -77,6 +80,22 @@ def where_time_goes(jobs: Iterable[tuple[Job, Standing]], workers: Iterable[Stan
     working = [worker for worker in workers if not worker.always(Doing.IDLE)]
     if working:
         yield f"workers: {len(working)} at work{_lines(working)}"
+
+
+def with_places(suspects: Sequence[Suspect], jobs: Sequence[tuple[Job, Standing]]) -> tuple[Suspect, ...]:
+    """Return suspects that wait for other ranks with where those are: whoever is elsewhere holds up the rest."""
+    places = []
+    for job, trainer in jobs:
+        frames = user_frames(trainer.last.frames, 1)
+        inner = f" ({trainer.last.frames[0].function})" if trainer.doings[-1] is Doing.COLLECTIVE else ""
+        at = f" at {frames[0]}" if frames else ""
+        places.append(f"{name_of(job)} {trainer.doings[-1].value}{inner}{at}")
+    return tuple(
+        replace(s, finding=replace(s.finding, evidence_lines=(*places, *s.finding.evidence_lines)))
+        if s.cause is Cause.RANK
+        else s
+        for s in suspects
+    )
 
 
 def _lines(standings: Iterable[Standing]) -> str:

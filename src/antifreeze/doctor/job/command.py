@@ -7,13 +7,14 @@ import json
 import sys
 from pathlib import Path
 
-from antifreeze.doctor._terminal import Paper, paper_of_stdout
+from antifreeze.doctor._terminal import Paper, paper_of
 from antifreeze.doctor.job._diagnosis import Diagnosis, Verdict
 from antifreeze.doctor.job._find import NotFound, find_job
 from antifreeze.doctor.job._fix import Fix, fixes_of
 from antifreeze.doctor.job._judge import is_enough, judge
 from antifreeze.doctor.job._observe import Gone, observe
 from antifreeze.doctor.job._render import as_text, as_values
+from antifreeze.doctor.job._run import run, to_stderr
 from antifreeze.doctor.job._store import CannotRead, keep, read
 
 HEALTHY, STUCK, COULD_NOT, SLOW = 0, 1, 2, 3
@@ -54,12 +55,25 @@ def report(arguments: list[str]) -> int:
     return say(judge(seen), fixes, seen.root, as_json=options.json)
 
 
+def run_job(arguments: list[str]) -> int:
+    """Start a job, watch it, and return its exit code."""
+    options = _run_parser().parse_args(arguments)
+    command = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if not command:
+        print("antifreeze doctor run: what is to be run? For example: -- python train.py", file=sys.stderr)
+        return COULD_NOT
+    if options.stall < 1:
+        print(f"antifreeze doctor run: --stall is {options.stall:g}; it must be 1 second or more", file=sys.stderr)
+        return COULD_NOT
+    return run(command, stall_s=options.stall, folder=Path(options.keep), say=to_stderr, paper=paper_of(sys.stderr))
+
+
 def say(diagnosis: Diagnosis, fixes: tuple[Fix, ...], pid: int, *, as_json: bool) -> int:
     """Print a diagnosis, and return its exit code."""
     if as_json:
         print(json.dumps(as_values(diagnosis, fixes, pid), indent=2))
     else:
-        print(as_text(diagnosis, fixes, paper_of_stdout()), end="")
+        print(as_text(diagnosis, fixes, paper_of(sys.stdout)), end="")
     return CODES[diagnosis.verdict]
 
 
@@ -78,6 +92,22 @@ def _look_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--keep", metavar="FOLDER", help="keep what was seen, for `antifreeze doctor report FOLDER`")
+    return parser
+
+
+def _run_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="antifreeze doctor run",
+        description="Start a job, watch it, and say why whenever it stands still. The job is left alone.",
+        epilog="The exit code is that of the job.",
+    )
+    parser.add_argument(
+        "--stall", type=float, default=30.0, metavar="SECONDS", help="how long is too long; default: 30"
+    )
+    parser.add_argument(
+        "--keep", metavar="FOLDER", default="antifreeze-doctor", help="where evidence is kept; default: %(default)s"
+    )
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="what to run")
     return parser
 
 

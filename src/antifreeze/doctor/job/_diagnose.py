@@ -1,0 +1,28 @@
+"""The doctor as a function."""
+
+from __future__ import annotations
+
+import os
+
+from antifreeze.core import ConfigError
+from antifreeze.doctor.job._diagnosis import Diagnosis
+from antifreeze.doctor.job._find import NotFound, find_job
+from antifreeze.doctor.job._judge import is_enough, judge
+from antifreeze.doctor.job._observe import Gone, observe
+
+
+def diagnose(pid: int | None = None) -> Diagnosis:
+    """Look at a training job for 3 to 7 seconds, and return what was found out.
+
+    Without ``pid`` it is this process and everything that it has started: call it from another thread than the one
+    that waits. ``diagnosis.verdict`` says how the job is, ``diagnosis.suspects`` who holds it up, and why.
+    """
+    wanted = os.getpid() if pid is None else pid
+    if isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < 1:
+        raise ConfigError(f"pid is {pid!r}, not the number of a process", argument="pid")
+    try:
+        return judge(observe(find_job(str(wanted)), is_enough))
+    except (NotFound, Gone):
+        raise ConfigError(
+            f"there is no process {wanted}", hint="`ps` lists those that run; the job may have ended", argument="pid"
+        ) from None

@@ -1,0 +1,119 @@
+"""Start a job, watch it, and say why whenever it stands still. It is never stopped and never ended."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import FrameType
+
+from antifreeze.doctor._terminal import Paper
+from antifreeze.doctor.job._diagnosis import Diagnosis, Verdict
+from antifreeze.doctor.job._fix import fixes_of
+from antifreeze.doctor.job._judge import is_enough, judge
+from antifreeze.doctor.job._observe import Gone, observe, snapshot
+from antifreeze.doctor.job._render import as_text
+from antifreeze.doctor.job._seen import Observation, Snapshot
+from antifreeze.doctor.job._store import keep
+
+_LOOKS = 6
+"""How often is looked within the time after which a job counts as standing still."""
+_AT_ONCE = 2
+_FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def run(command: list[str], *, stall_s: float, folder: Path, say: Callable[[str], None], paper: Paper) -> int:
+    """Run a command to its end, and return its exit code as a shell does."""
+    try:
+        process = subprocess.Popen(command)  # noqa: S603  it is the user's own
+    except OSError as error:
+        say(f"antifreeze doctor: {command[0]} cannot be started: {error.strerror}\n")
+        return 127 if isinstance(error, FileNotFoundError) else 126
+    with _signals_for(process), ThreadPoolExecutor(_AT_ONCE) as pool:
+        watch = _Watch(process.pid, stall_s, folder, say, paper, pool)
+        while True:
+            try:
+                code = process.wait(timeout=stall_s / _LOOKS)
+            except subprocess.TimeoutExpired:
+                with contextlib.suppress(Gone):
+                    watch.look()
+                continue
+            return code if code >= 0 else 128 - code
+
+
+class _Watch:
+    """Looks now and then, closely when nothing has moved, and speaks once for each standstill."""
+
+    def __init__(
+        self, pid: int, stall_s: float, folder: Path, say: Callable[[str], None], paper: Paper, pool: ThreadPoolExecutor
+    ) -> None:
+        self._pid, self._stall_s, self._folder = pid, stall_s, folder
+        self._say, self._paper, self._pool = say, paper, pool
+        self._looks: deque[Snapshot] = deque()
+        self._said: object = None
+        self._number = 0
+
+    def look(self) -> None:
+        """Look once. Diagnose if that makes it long enough."""
+        seen = snapshot(self._pid, self._pool)
+        if not seen.processes:
+            raise Gone
+        self._looks.append(seen)
+        while len(self._looks) > 2 and seen.at_s - self._looks[1].at_s >= self._stall_s:
+            self._looks.popleft()
+        looked_s = seen.at_s - self._looks[0].at_s
+        if looked_s < self._stall_s:
+            return
+        diagnosis = judge(Observation(root=self._pid, snapshots=tuple(self._looks), still_s=looked_s))
+        if diagnosis.verdict is Verdict.HEALTHY or not diagnosis.suspects:
+            if self._said is not None:
+                self._say("antifreeze doctor: the job goes on\n")
+            self._said = None
+        elif self._said != _essence(diagnosis):
+            self._said = _essence(diagnosis)
+            self._speak(looked_s)
+
+    def _speak(self, still_s: float) -> None:
+        begun_s = time.monotonic()
+        seen = observe(self._pid, is_enough, still_s=still_s)
+        diagnosis = judge(seen)
+        fixes = fixes_of(diagnosis, seen)
+        self._number += 1
+        folder = self._folder / f"{self._pid}-{self._number}"
+        keep(folder, seen, fixes, as_text(diagnosis, fixes, Paper()))
+        stood = still_s + time.monotonic() - begun_s
+        head = f"\nantifreeze doctor: no progress for {stood:.0f} s; the job is left alone\n\n"
+        tail = f"\nkept: antifreeze doctor report {folder}\n\n"
+        self._say(head + as_text(diagnosis, fixes, self._paper) + tail)
+
+
+def _essence(diagnosis: Diagnosis) -> object:
+    first = diagnosis.suspects[0]
+    return first.pid, first.cause
+
+
+@contextlib.contextmanager
+def _signals_for(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Pass signals on to the job. Ctrl-C reaches it by itself: the terminal sends it to both."""
+
+    def forward(number: int, _: FrameType | None) -> None:
+        process.send_signal(number)
+
+    before = {number: signal.signal(number, forward) for number in _FORWARDED}
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+
+
+def to_stderr(text: str) -> None:
+    """Say something beside the job's own output."""
+    print(text, end="", file=sys.stderr, flush=True)
