@@ -22,8 +22,8 @@ from typing import Any
 LOADERS = ("antifreeze", "torch-fork", "torch-forkserver", "torch-spawn", "direct")
 RATE_WORKERS = 2
 START_WORKERS = 4
-LEAST_BATCHES = 48
-"""Batches of two workers come in pairs: with fewer of them, where the clock stops would count."""
+LEAST_BATCHES = 160
+"""Batches of two workers come in groups: with fewer of them, where the clock starts and stops would count."""
 
 
 def make_loader(name: str, dataset: Any, **options: Any) -> Any:
