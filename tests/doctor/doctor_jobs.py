@@ -61,6 +61,7 @@ FROZEN: tuple[Job, ...] = (
     _frozen("lightning_polars", "fork"),
     _frozen("stopped_worker", "stopped"),
     _frozen("stopped_trainer", "stopped"),
+    _frozen("traced", "traced"),
     _frozen("sleep", "sleeping"),
     _frozen("native_sleep", "sleeping"),
     _frozen("socket", "network"),

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from antifreeze.doctor._terminal import Paper
 from antifreeze.doctor.check import CannotCheck, Facts, check_script, parse
 from antifreeze.doctor.check import command as command_module
 from antifreeze.doctor.check._render import MOST, as_text
@@ -75,8 +76,8 @@ def test_colour_is_for_terminals() -> None:
     text = BAD.read_text()
     findings, _ = check_script(parse("a.py", text), text, Facts())
 
-    assert "\x1b[31m" in as_text(findings, [], width=80, colour=True, everything=False)
-    assert "\x1b" not in as_text(findings, [], width=80, colour=False, everything=False)
+    assert "\x1b[1;31m" in as_text(findings, [], Paper(80, colour=True), everything=False)
+    assert "\x1b" not in as_text(findings, [], Paper(80, colour=False), everything=False)
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:

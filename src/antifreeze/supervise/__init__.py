@@ -1,6 +1,7 @@
 """Observe, decide, name: what is known of worker processes, what to do about them, and what to tell people."""
 
-from antifreeze.supervise._causes import STARTING, Cause, Evidence, Finding, describe_exit
+from antifreeze.supervise._causes import Cause, describe_exit
+from antifreeze.supervise._evidence import STARTING, Evidence, Finding
 from antifreeze.supervise._findings import find_cause
 from antifreeze.supervise._policy import (
     ATTEMPT_FACTOR,

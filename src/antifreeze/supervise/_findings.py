@@ -13,7 +13,8 @@ What is asked, in this order:
 
 from __future__ import annotations
 
-from antifreeze.supervise._causes import CRASHES, STARTING, Cause, Evidence, Finding, describe_exit
+from antifreeze.supervise._causes import CRASHES, Cause, describe_exit
+from antifreeze.supervise._evidence import STARTING, Evidence, Finding
 from antifreeze.supervise._stack import called_by_user, user_frames
 
 BUSY_SHARE = 0.5

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from antifreeze.supervise._causes import Evidence
+from antifreeze.supervise._evidence import Evidence
 from antifreeze.supervise._peers import describe_socket
 from antifreeze.supervise._syscalls import EPOLL, TAKES_FD, syscall_name
 

@@ -38,6 +38,8 @@ class Suspect:
     """Who it is to a person: ``worker 1 (pid 123) of rank 0``."""
     finding: Finding
     confidence: Confidence
+    sample: str = ""
+    """The index of the sample that a worker of torch's stands at, if it can be seen."""
     still_s: float = 0.0
     """For how long it is known to have stood there."""
     frames: tuple[Frame, ...] = ()

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from antifreeze.doctor.job._processes import command_of
+from antifreeze.doctor.job._secrets import without_secrets
 from antifreeze.supervise import state_of
 
 _PROC = Path("/proc")
@@ -18,7 +19,7 @@ class NotFound(Exception):
 
 def find_job(wanted: str | None, *, proc: Path = _PROC) -> int:
     """Return the process id of the job's first process."""
-    if wanted is not None and wanted.isdigit():
+    if wanted is not None and wanted.isdecimal():
         if not state_of(int(wanted), proc=proc):
             raise NotFound(f"there is no process {wanted}")
         return int(wanted)
@@ -35,7 +36,7 @@ def find_job(wanted: str | None, *, proc: Path = _PROC) -> int:
         return tops[0]
     if not tops:
         raise NotFound(f"there is no such job: no {what.removeprefix('a ')} was found. Give its process id.")
-    rows = "\n".join(f"  {pid}  {' '.join(mine[pid])[:100]}" for pid in tops[:20])
+    rows = "\n".join(f"  {pid}  {' '.join(without_secrets(mine[pid]))[:100]}" for pid in tops[:20])
     raise NotFound(f"there are {len(tops)} such jobs; give the process id of one:\n{rows}")
 
 

@@ -19,6 +19,8 @@ _TIMEOUTS = {
     "subprocess.check_call": "timeout=60",
     "subprocess.call": "timeout=60",
 }
+_NUM_WORKERS_AT = 5
+"""Where ``num_workers`` stands among the arguments of torch's loader."""
 _HEALED = frozenset(
     {
         Cause.FORK,
@@ -59,7 +61,9 @@ def _sources(suspect: Suspect, seen: Observation) -> list[Source]:
     last = seen.snapshots[-1]
     found: dict[str, Source] = {}
     process = last.find(suspect.pid)
-    while process is not None:
+    for _ in last.processes:
+        if process is None:
+            break
         for source in sources_of(process.frames, process.folder):
             found.setdefault(source.path, source)
         process = last.find(process.parent)
@@ -78,7 +82,7 @@ def _fixes(suspect: Suspect, sources: list[Source]) -> Iterator[Fix]:
         yield from _each(
             sources,
             'Start the workers without a fork (the script needs `if __name__ == "__main__":` then):',
-            lambda source: with_argument(source, source.loaders(), 'multiprocessing_context="forkserver"'),
+            lambda source: with_argument(source, _with_workers(source), 'multiprocessing_context="forkserver"'),
         )
     elif cause is Cause.UNNOTICED_DEATH:
         yield from _each(sources, "Do not ignore SIGCHLD:", _without_sigchld)
@@ -111,7 +115,7 @@ def _limited(suspect: Suspect) -> Iterator[Fix]:
                 continue
             limit = "timeout=30" if name.partition(".")[0] in ("requests", "httpx") else _TIMEOUTS.get(name)
             if limit and (text := diff(source, with_argument(source, [call], limit))):
-                yield Fix(words="Give the call a limit; what it raises then names the sample:", diff=text)
+                yield Fix(words="Give the call a limit:", diff=text)
                 return
     if suspect.cause is Cause.NETWORK and suspect.frames:
         source = read_source(suspect.frames[0], suspect.folder)
@@ -122,46 +126,78 @@ def _limited(suspect: Suspect) -> Iterator[Fix]:
 def _with_default_timeout(source: Source) -> str:
     """Return the file with a limit for all sockets, after its imports."""
     imports = [node for node in source.tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
-    lines = source.text.splitlines(keepends=True)
+    lines = source.lines
     at = (imports[-1].end_lineno or 0) if imports else 0
+    if lines[at - 1 : at] and not lines[at - 1].endswith("\n"):
+        return source.text
     known = any(isinstance(node, ast.Import) and any(a.name == "socket" for a in node.names) for node in imports)
-    added = ("" if known else "import socket\n") + "socket.setdefaulttimeout(30)\n"
+    added = ("" if known else f"import socket{source.end}") + f"socket.setdefaulttimeout(30){source.end}"
     return "".join([*lines[:at], added, *lines[at:]])
 
 
+def _with_workers(source: Source) -> list[ast.Call]:
+    """Return the loaders that have workers: torch refuses a way to start them where there are none."""
+    return [call for call in source.loaders() if len(call.args) > _NUM_WORKERS_AT or _asks_for_workers(call)]
+
+
+def _asks_for_workers(call: ast.Call) -> bool:
+    given = [keyword.value for keyword in call.keywords if keyword.arg == "num_workers"]
+    return bool(given) and not (isinstance(given[0], ast.Constant) and given[0].value == 0)
+
+
 def _without_sigchld(source: Source) -> str:
-    lines = source.text.splitlines(keepends=True)
-    for node in ast.walk(source.tree):
-        if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)):
-            continue
-        if source.name(node.value.func) == "signal.signal" and "SIGCHLD" in ast.unparse(node.value):
-            for row in range(node.lineno - 1, node.end_lineno or node.lineno):
-                lines[row] = ""
+    lines = source.lines
+    for block in _blocks(source.tree):
+        for node in block:
+            if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and _is_alone(node, lines)):
+                continue
+            said = ast.unparse(node.value)
+            if source.name(node.value.func) == "signal.signal" and "SIGCHLD" in said and "SIG_IGN" in said:
+                rows = range(node.lineno - 1, node.end_lineno or node.lineno)
+                indent = lines[rows[0]][: node.col_offset]
+                for row in rows:
+                    lines[row] = ""
+                if len(block) == 1:
+                    lines[rows[0]] = f"{indent}pass{source.end}"
     return "".join(lines)
+
+
+def _blocks(tree: ast.Module) -> Iterator[list[ast.stmt]]:
+    for node in ast.walk(tree):
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, None)
+            if isinstance(block, list):
+                yield block
+
+
+def _is_alone(node: ast.stmt, lines: list[str]) -> bool:
+    """Whether nothing but a comment shares its lines."""
+    before = lines[node.lineno - 1].encode()[: node.col_offset]
+    after = lines[(node.end_lineno or node.lineno) - 1].encode()[node.end_col_offset :].strip()
+    return not before.strip() and (not after or after.startswith(b"#"))
 
 
 def _with_ours(source: Source) -> str:
     """Return the file with the loader of antifreeze in place of torch's."""
-    lines = source.text.splitlines(keepends=True)
+    lines = source.lines
     for node in source.tree.body:
-        if isinstance(node, ast.ImportFrom) and node.module == "torch.utils.data" and node.lineno == node.end_lineno:
+        if isinstance(node, ast.ImportFrom) and node.module == "torch.utils.data" and _is_alone(node, lines):
             names = [a for a in node.names if a.name == "DataLoader"]
             others = [a for a in node.names if a.name != "DataLoader"]
             if not names:
                 continue
-            row = node.lineno - 1
-            indent = lines[row][: node.col_offset]
             new = [ast.unparse(ast.ImportFrom("antifreeze", names, 0))]
             if others:
                 new.append(ast.unparse(ast.ImportFrom(node.module, others, 0)))
-            lines[row] = "".join(f"{indent}{line}\n" for line in new)
+            lines[node.lineno - 1 : node.end_lineno] = [line + source.end for line in new]
             return "".join(lines)
     return _with_name(source, lines)
 
 
 def _with_name(source: Source, lines: list[str]) -> str:
     """Return the file with ``antifreeze.DataLoader`` where a longer name of torch's is called."""
-    calls = [call for call in source.loaders() if isinstance(call.func, ast.Attribute)]
+    calls = [call for call in source.loaders() if source.name(call.func) == "torch.utils.data.DataLoader"]
+    calls = [call for call in calls if isinstance(call.func, ast.Attribute)]
     if not calls:
         return source.text
     for call in sorted(calls, key=lambda call: (call.func.lineno, call.func.col_offset), reverse=True):
@@ -171,6 +207,7 @@ def _with_name(source: Source, lines: list[str]) -> str:
         raw = lines[func.lineno - 1].encode()
         changed = raw[: func.col_offset] + b"antifreeze.DataLoader" + raw[func.end_col_offset :]
         lines[func.lineno - 1] = changed.decode()
-    first = next((node.lineno for node in source.tree.body if isinstance(node, ast.Import | ast.ImportFrom)), 1)
-    lines.insert(first - 1, "import antifreeze\n")
+    imports = [node for node in source.tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    first = next((n.lineno for n in imports if not (isinstance(n, ast.ImportFrom) and n.module == "__future__")), 1)
+    lines.insert(first - 1, f"import antifreeze{source.end}")
     return "".join(lines)

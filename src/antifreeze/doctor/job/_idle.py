@@ -26,7 +26,7 @@ def lost(seen: Observation, job: Job, trainer: Standing, num_workers: int) -> Su
         lines.insert(1, f"a thread that sends batches has printed: {said}")
     elif machine.shm_failed:
         cause, confidence = Cause.SHARED_MEMORY, Confidence.CERTAIN
-        lines.insert(1, f"{machine.shm_failed} empty pieces of shared memory lie in /dev/shm")
+        lines.insert(1, f"pieces of shared memory that lie empty in /dev/shm: {machine.shm_failed}")
     elif machine.shm_nbytes and (machine.shm_nbytes <= _SMALL or machine.shm_free_nbytes < machine.shm_nbytes // 20):
         cause, confidence = Cause.SHARED_MEMORY, Confidence.POSSIBLE
     elif num_workers == 0:
@@ -52,4 +52,4 @@ def _workers(num_workers: int) -> str:
         return "there are no worker processes, and the training loop waits for them"
     if num_workers == 1:
         return "its worker was idle whenever it was looked at: it waits for work"
-    return f"all {num_workers} workers were idle whenever they were looked at: they wait for work"
+    return f"its {num_workers} workers were idle whenever they were looked at: they wait for work"

@@ -26,6 +26,8 @@ from antifreeze.supervise import Cause, is_ours, user_frames
 
 OPEN_END_S = 5.5
 """A wait without a limit that may still end by itself is called stuck when it has lasted this long."""
+_BLIND_S = 60.0
+"""The same where no Python lines can be seen, so that it may be a sleep."""
 _LONG_S = 300.0
 """Who still moves, or sleeps, is called stuck only when it takes this long."""
 _FOR_EVER = frozenset({Cause.FORK, Cause.STOPPED, Cause.FULL_PIPE, Cause.DEAD_DISK, Cause.RANK})
@@ -35,7 +37,9 @@ _PEOPLE = frozenset({Cause.TRACED, Cause.INPUT})
 _HELD = frozenset({Cause.STOPPED, Cause.TRACED, Cause.DEAD_DISK})
 """What can be done to a process that is idle."""
 _CERTAIN = frozenset({Cause.STOPPED, Cause.TRACED, Cause.FULL_PIPE, Cause.FORK, Cause.DEAD_DISK})
-_OPEN = frozenset({Cause.NETWORK, Cause.CHILD, Cause.FILE, Cause.LOCK, Cause.UNKNOWN, Cause.SLEEPING, Cause.STARTUP})
+_OPEN = frozenset(
+    {Cause.NETWORK, Cause.CHILD, Cause.FILE, Cause.LOCK, Cause.UNKNOWN, Cause.SLEEPING, Cause.STARTUP, Cause.FORK}
+)
 _MOVING = frozenset({Cause.BUSY, Cause.RETRYING, Cause.STARTUP})
 _ORDER = (Verdict.STUCK, Verdict.SLOW, Verdict.HEALTHY)
 
@@ -57,7 +61,9 @@ class _Part:
 
 def judge(seen: Observation) -> Diagnosis:
     """Return what was found out."""
-    jobs = find_jobs(seen.snapshots[-1]) or (Job(seen.root, (), None),)
+    last = seen.snapshots[-1]
+    root = last.find(seen.root) or last.processes[0]
+    jobs = find_jobs(last) or (Job(root.pid, (), root.rank),)
     parts = [_judge_part(seen, job, several=len(jobs) > 1) for job in jobs]
     # The rank that is not where the others wait holds them up.
     elsewhere = [part for part in parts if not part.in_collective]
@@ -70,11 +76,11 @@ def judge(seen: Observation) -> Diagnosis:
     if len(parts) > 1:
         suspects = with_places(suspects, [(part.job, part.trainer) for part in parts])
     standings = [(part.job, part.trainer) for part in ordered]
-    workers = [stand(seen, pid) for part in ordered for pid in part.job.workers]
-    looked_s = seen.snapshots[-1].at_s - seen.snapshots[0].at_s
+    workers = [worker for part in ordered for worker in _living(seen, part.job).values()]
+    looked_s = last.at_s - seen.snapshots[0].at_s
     return Diagnosis(
         verdict=verdict,
-        summary=summary(verdict, suspects, standings, max(looked_s, seen.still_s)),
+        summary=summary(verdict, suspects, standings, looked_s + seen.still_s),
         suspects=suspects,
         notes=(*where_time_goes(standings, workers), *missing(seen)),
         sure=all(part.sure for part in parts),
@@ -93,7 +99,7 @@ def _judge_part(seen: Observation, job: Job, *, several: bool) -> _Part:
     if trainer.always(Doing.COLLECTIVE) and not trainer.moves and several:
         suspect = _suspect(trainer, name_of(job), cause=Cause.RANK)
         return _Part(job, Verdict.STUCK if trainer.still_s >= OPEN_END_S else Verdict.SLOW, trainer, (suspect,), False)
-    if not trainer.moves and not trainer.always(Doing.CHILDREN):
+    if not (trainer.moves or waits or trainer.always(Doing.CHILDREN)):
         return _own(seen, job, trainer)
     slow = share_of_waiting(trainer) >= 0.5 and bool(job.workers)
     return _Part(job, Verdict.SLOW if slow else Verdict.HEALTHY, trainer)
@@ -119,7 +125,7 @@ def _own(seen: Observation, job: Job, trainer: Standing) -> _Part:
 
 def _without_batches(seen: Observation, job: Job, trainer: Standing, *, blind: bool) -> _Part:
     """Judge a training process that waits for its workers, and gets nothing."""
-    workers = {pid: stand(seen, pid) for pid in job.workers}
+    workers = _living(seen, job)
     busy = {pid: worker for pid, worker in workers.items() if not _is_idle(worker, blind)}
     if not busy:
         if trainer.always(Doing.DATA):
@@ -138,6 +144,12 @@ def _without_batches(seen: Observation, job: Job, trainer: Standing, *, blind: b
     return _Part(job, verdict, trainer, tuple(row[2] for row in rows), sure)
 
 
+def _living(seen: Observation, job: Job) -> dict[int, Standing]:
+    """Return the workers that have not ended: one that has no more samples ends, and nobody waits for it."""
+    workers = {pid: stand(seen, pid) for pid in job.workers}
+    return {pid: worker for pid, worker in workers.items() if worker.last.state not in ("Z", "X")}
+
+
 def _is_idle(worker: Standing, blind: bool) -> bool:
     if worker.finding.cause in _HELD:
         return False
@@ -150,7 +162,7 @@ def _is_idle(worker: Standing, blind: bool) -> bool:
 def _verdict(seen: Observation, standing: Standing, cause: Cause) -> tuple[Verdict, bool]:
     """Return what a cause means for the job, and whether looking longer would not change it."""
     limit_s = standing.evidence.limit_s
-    if cause in _FOR_EVER:
+    if cause in _FOR_EVER and (standing.last.frames or cause is not Cause.FORK):
         return Verdict.STUCK, True
     if cause in _PEOPLE:
         return Verdict.SLOW, True
@@ -160,7 +172,8 @@ def _verdict(seen: Observation, standing: Standing, cause: Cause) -> tuple[Verdi
         long = limit_s + standing.still_s >= _LONG_S
         return (Verdict.STUCK if long else Verdict.SLOW), long
     if cause in _OPEN and not standing.moves:
-        return (Verdict.STUCK, True) if max(standing.still_s, seen.still_s) >= OPEN_END_S else (Verdict.SLOW, False)
+        enough_s = OPEN_END_S if standing.last.frames else _BLIND_S
+        return (Verdict.STUCK, True) if max(standing.still_s, seen.still_s) >= enough_s else (Verdict.SLOW, False)
     return Verdict.SLOW, False
 
 
@@ -177,6 +190,7 @@ def _suspect(standing: Standing, name: str, cause: Cause | None = None) -> Suspe
         name=name,
         finding=finding,
         confidence=confidence,
+        sample=standing.last.sample,
         still_s=standing.still_s,
         frames=user_frames(standing.evidence.frames),
         folder=standing.last.folder,

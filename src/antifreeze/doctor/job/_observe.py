@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from antifreeze.doctor.job._processes import read_machine, read_process, tree
 from antifreeze.doctor.job._seen import Observation, Process, Snapshot
-from antifreeze.doctor.job._stacks import own_stacks, read_stacks
+from antifreeze.doctor.job._stacks import THREADS, own_stacks, own_threads, read_stacks
 
 SHORT_S, LONG_S = 3.0, 7.0
 """How long is looked: as long as it takes to be sure, between these."""
@@ -33,10 +33,10 @@ def observe(root: int, is_enough: Callable[[Observation], bool], *, still_s: flo
     begin_s = ended_s = time.monotonic()
     machine = read_machine(root)
     snapshots: list[Snapshot] = []
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with ThreadPoolExecutor(_AT_ONCE, THREADS) as pool:
         while True:
             found = snapshot(root, pool)
-            if not found.processes or found.processes[0].state in ("Z", "X"):
+            if not found.processes or found.processes[0].pid != root or found.processes[0].state in ("Z", "X"):
                 raise Gone
             snapshots.append(found)
             seen = Observation(root=root, snapshots=tuple(snapshots), machine=machine, still_s=still_s)
@@ -60,8 +60,19 @@ def snapshot(root: int, pool: ThreadPoolExecutor) -> Snapshot:
 def _with_stacks(process: Process, wanted: bool) -> Process:
     if not wanted or process.state in _SILENT_STATES or not _is_python(process):
         return process
-    stacks, error = own_stacks() if process.pid == os.getpid() else read_stacks(process.pid)
+    if process.pid == os.getpid():
+        return _without_us(process)
+    stacks, error = read_stacks(process.pid)
     return dataclasses.replace(process, stacks=stacks, stacks_error=error)
+
+
+def _without_us(process: Process) -> Process:
+    """Return this process without what the doctor does in it: reading /proc would look like progress."""
+    ours = own_threads() - {process.pid}
+    threads = tuple(thread for thread in process.threads if thread.tid not in ours)
+    cpu_s = sum(thread.cpu_s for thread in threads)
+    stacks = own_stacks().stacks
+    return dataclasses.replace(process, threads=threads, cpu_s=cpu_s, read_bytes=0, written_bytes=0, stacks=stacks)
 
 
 def _is_python(process: Process) -> bool:

@@ -71,6 +71,7 @@ def command_of(pid: int, *, proc: Path = _PROC) -> tuple[str, ...]:
 def read_machine(pid: int, *, proc: Path = _PROC) -> Machine:
     """Return what a job has to live with: /dev/shm as it sees it, and the memory of the machine."""
     folder = proc / str(pid) / "root/dev/shm"
+    ours = tuple(f"torch_{member}_" for member in tree(pid, proc=proc))
     try:
         shm = shutil.disk_usage(folder)
     except OSError:
@@ -80,7 +81,7 @@ def read_machine(pid: int, *, proc: Path = _PROC) -> Machine:
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 0,
         shm_nbytes=shm.total if shm else 0,
         shm_free_nbytes=shm.free if shm else 0,
-        shm_failed=sum(1 for name in _entries(folder) if name.startswith("torch_") and _is_empty(folder / name)),
+        shm_failed=sum(1 for name in _entries(folder) if name.startswith(ours) and _is_empty(folder / name)),
         memory_nbytes=1024 * _number(memory.get("MemTotal", "").replace("kB", "")),
         memory_free_nbytes=1024 * _number(memory.get("MemAvailable", "").replace("kB", "")),
         oom_kills=oom_kills(),
@@ -169,7 +170,7 @@ def _is_empty(path: Path) -> bool:
 
 def _link(path: Path) -> str:
     try:
-        return str(path.readlink())
+        return os.fsencode(path.readlink()).decode("utf-8", "replace")
     except OSError:
         return ""
 

@@ -54,7 +54,8 @@ def _coloured(line: str, paper: Paper) -> str:
 
 
 def _row(suspect: Suspect, paper: Paper) -> str:
-    place = f", at {suspect.frames[0]}" if suspect.frames else ""
+    place = f", at sample {suspect.sample}" if suspect.sample else ""
+    place += f", at {suspect.frames[0]}" if suspect.frames else ""
     text = f"{suspect.name} {suspect.finding.title}{place} ({suspect.cause.value}, {suspect.confidence.value})"
     return paper.wrap(text, "  - ", "    ")
 
@@ -73,6 +74,7 @@ def as_values(diagnosis: Diagnosis, fixes: tuple[Fix, ...], pid: int) -> dict[st
                 "pid": suspect.pid,
                 "name": suspect.name,
                 "title": suspect.finding.title,
+                "sample": suspect.sample,
                 "still_s": round(suspect.still_s, 3),
                 "evidence": list(suspect.finding.evidence_lines),
                 "frames": [{"file": f.file, "line": f.line, "function": f.function} for f in suspect.frames],

@@ -162,9 +162,15 @@ def _launches(process: Process) -> bool:
 
 def _trainer_of(process: Process, by_pid: dict[int, Process], trainers: set[int]) -> int | None:
     """Return the trainer that a worker belongs to: the nearest one above it."""
-    if not is_worker(process) or process.pid in trainers:
+    if process.pid in trainers or not (is_worker(process) or _is_copy(process, by_pid.get(process.parent))):
         return None
     return next((pid for pid in _ancestors(process, by_pid) if pid in trainers), None)
+
+
+def _is_copy(process: Process, parent: Process | None) -> bool:
+    """Whether it is a worker by all that shows where no lines can be seen: older versions of torch do not name theirs."""
+    blind = parent is not None and not parent.frames and not process.frames
+    return blind and not is_helper(process) and was_forked(process, parent)
 
 
 def _ancestors(process: Process, by_pid: dict[int, Process]) -> list[int]:

@@ -6,21 +6,22 @@ import contextlib
 import signal
 import subprocess
 import sys
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
 from antifreeze.doctor._terminal import Paper
-from antifreeze.doctor.job._diagnosis import Diagnosis, Verdict
+from antifreeze.doctor.job._diagnosis import Verdict
 from antifreeze.doctor.job._fix import fixes_of
 from antifreeze.doctor.job._judge import is_enough, judge
 from antifreeze.doctor.job._observe import Gone, observe, snapshot
 from antifreeze.doctor.job._render import as_text
 from antifreeze.doctor.job._seen import Observation, Snapshot
 from antifreeze.doctor.job._store import keep
+from antifreeze.supervise import Cause
 
 _LOOKS = 6
 """How often is looked within the time after which a job counts as standing still."""
@@ -47,6 +48,15 @@ def run(command: list[str], *, stall_s: float, folder: Path, say: Callable[[str]
             return code if code >= 0 else 128 - code
 
 
+class _Said(NamedTuple):
+    """A standstill that was told of."""
+
+    begun_s: float
+    pid: int
+    cause: Cause
+    verdict: Verdict
+
+
 class _Watch:
     """Looks now and then, closely when nothing has moved, and speaks once for each standstill."""
 
@@ -56,7 +66,7 @@ class _Watch:
         self._pid, self._stall_s, self._folder = pid, stall_s, folder
         self._say, self._paper, self._pool = say, paper, pool
         self._looks: deque[Snapshot] = deque()
-        self._said: object = None
+        self._said: _Said | None = None
         self._number = 0
 
     def look(self) -> None:
@@ -70,32 +80,36 @@ class _Watch:
         looked_s = seen.at_s - self._looks[0].at_s
         if looked_s < self._stall_s:
             return
-        diagnosis = judge(Observation(root=self._pid, snapshots=tuple(self._looks), still_s=looked_s))
+        begun_s = self._said.begun_s if self._said else self._looks[0].at_s
+        diagnosis = judge(Observation(root=self._pid, snapshots=tuple(self._looks), still_s=seen.at_s - begun_s))
         if diagnosis.verdict is Verdict.HEALTHY or not diagnosis.suspects:
-            if self._said is not None:
+            if self._said is not None and seen.find(self._said.pid) is not None:
                 self._say("antifreeze doctor: the job goes on\n")
             self._said = None
-        elif self._said != _essence(diagnosis):
-            self._said = _essence(diagnosis)
-            self._speak(looked_s)
+            return
+        first = diagnosis.suspects[0]
+        said = _Said(begun_s, first.pid, first.cause, diagnosis.verdict)
+        if said != self._said:
+            self._said = said
+            self._speak(seen.at_s - begun_s)
 
     def _speak(self, still_s: float) -> None:
-        begun_s = time.monotonic()
         seen = observe(self._pid, is_enough, still_s=still_s)
         diagnosis = judge(seen)
+        if diagnosis.verdict is Verdict.HEALTHY or not diagnosis.suspects:  # it went on while it was looked at
+            self._said = None
+            return
         fixes = fixes_of(diagnosis, seen)
         self._number += 1
         folder = self._folder / f"{self._pid}-{self._number}"
-        keep(folder, seen, fixes, as_text(diagnosis, fixes, Paper()))
-        stood = still_s + time.monotonic() - begun_s
-        head = f"\nantifreeze doctor: no progress for {stood:.0f} s; the job is left alone\n\n"
-        tail = f"\nkept: antifreeze doctor report {folder}\n\n"
-        self._say(head + as_text(diagnosis, fixes, self._paper) + tail)
-
-
-def _essence(diagnosis: Diagnosis) -> object:
-    first = diagnosis.suspects[0]
-    return first.pid, first.cause
+        try:
+            keep(folder, seen, fixes, as_text(diagnosis, fixes, Paper()))
+            kept = f"kept: antifreeze doctor report {folder}"
+        except OSError as error:  # a full disk must not end the watch
+            kept = f"it could not be kept in {folder}: {error.strerror}"
+        stood_s = still_s + diagnosis.looked_s
+        head = f"\nantifreeze doctor: no progress for {stood_s:.0f} s; the job is left alone\n\n"
+        self._say(f"{head}{as_text(diagnosis, fixes, self._paper)}\n{kept}\n\n")
 
 
 @contextlib.contextmanager
@@ -116,4 +130,5 @@ def _signals_for(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 def to_stderr(text: str) -> None:
     """Say something beside the job's own output."""
-    print(text, end="", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):  # nobody reads it any more; the job goes on
+        print(text, end="", file=sys.stderr, flush=True)

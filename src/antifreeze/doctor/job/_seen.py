@@ -50,6 +50,8 @@ class Stack:
     name: str = ""
     frames: tuple[Frame, ...] = ()
     holds_gil: bool = False
+    sample: str = ""
+    """The index of the sample that torch asks the dataset for, as far as it can be seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +86,11 @@ class Process:
     def main(self) -> Thread:
         """The main thread."""
         return next((thread for thread in self.threads if thread.tid == self.pid), Thread(tid=self.pid))
+
+    @property
+    def sample(self) -> str:
+        """The index of the sample that the main thread makes."""
+        return next((stack.sample for stack in self.stacks if stack.tid == self.pid), "")
 
     @property
     def frames(self) -> tuple[Frame, ...]:
@@ -142,7 +149,7 @@ def from_values(values: Any) -> Observation:
         if values["version"] != VERSION:
             raise ValueError(f"it is of version {values['version']}, and this program reads version {VERSION}")
         seen: Observation = _made(Observation, values)
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"it does not hold what was seen of a job ({type(error).__name__}: {error})") from error
     if not seen.snapshots or not all(snapshot.processes for snapshot in seen.snapshots):
         raise ValueError("nothing was seen")
@@ -161,6 +168,8 @@ def _made(kind: Any, value: Any) -> Any:
         return kind(**{name: _made(known[name], part) for name, part in value.items()})  # type: ignore[operator]
     if typing.get_origin(kind) is tuple:
         of = typing.get_args(kind)[0]
+        if not isinstance(value, list | tuple):  # a text has parts, too
+            raise TypeError(f"{value!r} is not a list")
         return tuple(_made(of, part) for part in value)
     allowed = typing.get_args(kind) if typing.get_origin(kind) in (types.UnionType, typing.Union) else (kind,)
     if isinstance(value, int) and float in allowed:

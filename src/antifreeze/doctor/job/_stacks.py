@@ -12,15 +12,19 @@ import traceback
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from antifreeze.doctor.job._secrets import clean
 from antifreeze.doctor.job._seen import Stack
 from antifreeze.supervise import Frame
 
 _LIMIT_S = 4.0
 _TRIES = 3
+_FETCH = "/torch/utils/data/_utils/fetch.py"
 _HERE = str(Path(__file__).parent) + os.sep
+THREADS = "antifreeze-doctor"
+"""How the doctor's own threads are called."""
 NOT_INSTALLED = "py-spy is not installed: `pip install 'antifreeze[doctor]'` adds the Python lines"
 NOT_ALLOWED = (
-    "this user may not look into the process: run the doctor as the same user with `sudo`, or allow it "
+    "this user may not look into the process: run the doctor with `sudo`, or allow it "
     "(`docker run --cap-add SYS_PTRACE`, in Kubernetes `securityContext.capabilities.add: [SYS_PTRACE]`, "
     "on a host `sysctl kernel.yama.ptrace_scope=0`)"
 )
@@ -49,7 +53,7 @@ def read_stacks(pid: int) -> Stacks:
     for _ in range(_TRIES):
         try:
             done = subprocess.run(  # noqa: S603  a number is all that is passed on
-                [spy, "dump", "--nonblocking", "--json", "--pid", str(pid)],
+                [spy, "dump", "--nonblocking", "--json", "--locals", "--pid", str(pid)],
                 capture_output=True,
                 text=True,
                 errors="replace",
@@ -61,7 +65,7 @@ def read_stacks(pid: int) -> Stacks:
         if done.returncode == 0:
             try:
                 return Stacks(tuple(_stack(thread) for thread in json.loads(done.stdout)))
-            except (ValueError, KeyError, TypeError) as failure:
+            except (ValueError, KeyError, TypeError, AttributeError) as failure:
                 error = f"py-spy wrote something else than its stacks: {failure}"
                 continue
         error = _why(done.stderr)
@@ -71,20 +75,35 @@ def read_stacks(pid: int) -> Stacks:
 
 
 def own_stacks() -> Stacks:
-    """Return the stacks of this process, as the interpreter knows them, without the calls that lead here."""
+    """Return the stacks of this process, as the interpreter knows them, without the doctor's own threads and calls."""
     names = {thread.ident: thread for thread in threading.enumerate()}
+    hidden = own_threads()
     found = []
     for ident, frame in sys._current_frames().items():
         thread = names.get(ident)
+        if thread is not None and thread.native_id in hidden and thread is not threading.main_thread():
+            continue
         lines = [
             Frame(file=at.f_code.co_filename, line=number, function=at.f_code.co_name)
             for at, number in traceback.walk_stack(frame)
         ]
-        if ident == threading.get_ident():
-            lines = [line for line in lines if not line.file.startswith(_HERE)]
+        mine = [i for i, line in enumerate(lines) if line.file.startswith(_HERE)]
+        lines = lines[mine[-1] + 1 :] if mine else lines
         tid = (thread.native_id if thread else None) or 0
         found.append(Stack(tid=tid, name=thread.name if thread else "", frames=tuple(lines)))
     return Stacks(tuple(found))
+
+
+def own_threads() -> set[int]:
+    """Return the threads of this process that are the doctor's, or that wait for what it says."""
+    frames = sys._current_frames()
+    found = set()
+    for thread in threading.enumerate():
+        frame = frames.get(thread.ident or 0)
+        calls = traceback.walk_stack(frame) if frame is not None else ()
+        if thread.name.startswith(THREADS) or any(at.f_code.co_filename.startswith(_HERE) for at, _ in calls):
+            found.add(thread.native_id or 0)
+    return found
 
 
 def _stack(thread: dict[str, Any]) -> Stack:
@@ -97,7 +116,16 @@ def _stack(thread: dict[str, Any]) -> Stack:
         name=thread["thread_name"] or "",
         frames=frames,
         holds_gil=bool(thread["owns_gil"]),
+        sample=next((name for frame in thread["frames"] if (name := _sample(frame))), ""),
     )
+
+
+def _sample(frame: dict[str, Any]) -> str:
+    """Return the index that torch asks a dataset for in this frame. Of all that variables hold, only this is kept."""
+    if not frame["filename"].endswith(_FETCH):
+        return ""
+    found = next((local["repr"] for local in frame["locals"] or () if local["name"] == "idx"), None)
+    return clean(found or "")
 
 
 def _why(text: str) -> str:

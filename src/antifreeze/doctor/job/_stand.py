@@ -15,6 +15,8 @@ _POLL_S = 4.0
 _FEW_WAKES = 3
 _STILL_SHARE = 0.02
 """Seconds of CPU per second that standing still costs."""
+_POOLS = ("polars", "tokio", "rayon", "async-executor", "ThreadPool", "grpc", "fsspec", "iou-", "pool-")
+"""How the threads of pools are called that people use before they fork."""
 _SLEEPS = ("nanosleep", "clock_nanosleep")
 
 
@@ -53,7 +55,9 @@ def stand(seen: Observation, pid: int, without: Sequence[int] = ()) -> Standing:
     share = cpu_s / looked_s if looked_s else 0.0
     wakes = looks[-1].main.wakes - looks[0].main.wakes
     moves = share > _STILL_SHARE or moved_bytes > 0 or _wakes_often(wakes, looked_s) or len(_places(looks)) > 1
-    evidence = _evidence(seen, looks, share=share, moved_bytes=moved_bytes, wakes=wakes, children=len(family) - 1)
+    moves = moves or len({look.sample for look in looks}) > 1
+    children = sum(process.parent == pid for process in seen.snapshots[-1].processes)
+    evidence = _evidence(seen, looks, share=share, moved_bytes=moved_bytes, wakes=wakes, children=children)
     return Standing(
         seen=looks,
         doings=tuple(doing(look) for look in looks),
@@ -70,6 +74,8 @@ def _evidence(
 ) -> Evidence:
     last = looks[-1]
     main = last.main
+    parent = seen.snapshots[-1].find(last.parent)
+    goes_on = len({look.sample for look in looks}) > 1
     calls = {(look.main.syscall, look.main.wchan, look.main.target) for look in looks}
     return Evidence(
         pid=last.pid,
@@ -80,23 +86,26 @@ def _evidence(
         syscall_fd=main.fd,
         cpu_share=share,
         moved_bytes=moved_bytes,
-        changing=len(calls) > 1 or (main.syscall in _SLEEPS and wakes > _FEW_WAKES),
+        # Who gets from one sample to the next is slow. Who does not, and wakes up again and again, tries in vain.
+        changing=not goes_on and (len(calls) > 1 or (main.syscall in _SLEEPS and wakes > _FEW_WAKES)),
         threads=len(last.threads),
         children=children,
         rss_nbytes=last.rss_nbytes,
         stage="start" if _is_starting(last) else "",
         frames=in_worker(last.frames),
-        forked=was_forked(last, seen.snapshots[-1].find(last.parent)),
-        nobody_wakes=nobody_wakes(looks),
+        forked=was_forked(last, parent),
+        nobody_wakes=nobody_wakes(looks, parent),
         libraries=main.libraries,
         limit_s=main.limit_s,
     )
 
 
-def nobody_wakes(looks: Sequence[Process]) -> bool:
+def nobody_wakes(looks: Sequence[Process], parent: Process | None = None) -> bool:
     """Whether the main thread waits for a lock of its own process, and no thread of the process could release it."""
     last = looks[-1]
     main = last.main
+    if not (last.frames or main.syscall or main.wchan):
+        return _lacks_threads(last, parent)
     if main.syscall != "futex" and "futex" not in main.wchan:
         return False
     if main.owner and main.owner not in {thread.tid for thread in last.threads}:
@@ -105,6 +114,12 @@ def nobody_wakes(looks: Sequence[Process]) -> bool:
     if is_shared or (main.limit_s is not None and math.isfinite(main.limit_s)):
         return False
     return not any(_moved(looks[0], thread) for thread in last.threads if thread.tid != last.pid)
+
+
+def _lacks_threads(process: Process, parent: Process | None) -> bool:
+    """Whether its parent has threads of a pool, and it has none: all that shows where nothing else can be read."""
+    pools = [thread for thread in parent.threads if thread.name.startswith(_POOLS)] if parent else []
+    return len(process.threads) == 1 and bool(pools)
 
 
 def _moved(before: Process, now: Thread) -> bool:

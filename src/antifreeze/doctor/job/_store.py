@@ -19,26 +19,35 @@ class CannotRead(Exception):
 def keep(folder: Path, seen: Observation, fixes: tuple[Fix, ...], text: str) -> None:
     """Write everything into a folder, which is made."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / _SEEN).write_text(json.dumps(to_values(seen), indent=1))
+    (folder / _SEEN).write_text(json.dumps(to_values(seen), indent=1), encoding="utf-8")
     rows = [{"words": fix.words, "diff": fix.diff, "command": fix.command} for fix in fixes]
-    (folder / _FIXES).write_text(json.dumps(rows, indent=1))
-    (folder / _TEXT).write_text(text)
+    (folder / _FIXES).write_text(json.dumps(rows, indent=1), encoding="utf-8")
+    (folder / _TEXT).write_text(text, encoding="utf-8")
 
 
 def read(folder: Path) -> tuple[Observation, tuple[Fix, ...]]:
     """Return what was kept: the diffs, too, for the files that they change are not here."""
     path = folder / _SEEN if folder.is_dir() else folder
-    seen = _json(path)
-    fixes = _json(path.with_name(_FIXES))
     try:
-        return from_values(seen), tuple(Fix(**row) for row in fixes)
-    except (ValueError, TypeError) as error:
+        return from_values(_json(path)), _fixes(path.with_name(_FIXES))
+    except ValueError as error:
         raise CannotRead(f"{path}: {error}") from error
+
+
+def _fixes(path: Path) -> tuple[Fix, ...]:
+    rows = _json(path)
+    try:
+        fixes = tuple(Fix(**row) for row in rows)
+    except TypeError as error:
+        raise CannotRead(f"{path}: it does not hold what to change ({error})") from error
+    if not all(isinstance(part, str) for fix in fixes for part in (fix.words, fix.diff, fix.command)):
+        raise CannotRead(f"{path}: it does not hold what to change: there is something else than words in it")
+    return fixes
 
 
 def _json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text())
+        return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise CannotRead(f"{path} does not exist: give a folder that `--keep` or `doctor run` has written") from error
     except (OSError, ValueError) as error:

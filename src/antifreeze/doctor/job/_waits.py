@@ -110,7 +110,8 @@ def _limit_s(memory: _Memory, call: str, arguments: tuple[int, ...]) -> float | 
         return milliseconds / 1000 if milliseconds >= 0 else float("inf")
     if call in ("select", "pselect6", "ppoll"):
         where = {"select": 4, "pselect6": 4, "ppoll": 2}[call]
-        return _until(memory, arguments[where], None) if arguments[where] else float("inf")
+        unit_s = 1e-6 if call == "select" else 1e-9
+        return _until(memory, arguments[where], None, unit_s) if arguments[where] else float("inf")
     if call == "futex":
         kind = arguments[1] & 127
         if not arguments[3]:
@@ -120,14 +121,17 @@ def _limit_s(memory: _Memory, call: str, arguments: tuple[int, ...]) -> float | 
     return float("inf") if call in ("read", "recvfrom", "recvmsg", "accept", "accept4", "wait4", "pause") else None
 
 
-def _until(memory: _Memory, address: int, clock: int | None) -> float | None:
+def _until(memory: _Memory, address: int, clock: int | None, unit_s: float = 1e-9) -> float | None:
     """Return the seconds of a time in memory: from now, or until then if it is a time of a clock."""
     raw = memory.read(address, 16)
     if len(raw) < 16:
         return None
-    seconds, nanoseconds = struct.unpack("<qq", raw)
-    length = float(seconds) + float(nanoseconds) / 1e9
-    return length if clock is None else max(0.0, length - time.clock_gettime(clock))
+    seconds, fraction = struct.unpack("<qq", raw)
+    length_s = float(seconds) + float(fraction) * unit_s
+    try:
+        return length_s if clock is None else max(0.0, length_s - time.clock_gettime(clock))
+    except (OSError, OverflowError):  # a clock of that process alone
+        return None
 
 
 def _signed(number: int) -> int:

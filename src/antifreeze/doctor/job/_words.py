@@ -35,6 +35,8 @@ def summary(verdict: Verdict, suspects: Sequence[Suspect], jobs: Sequence[tuple[
     same = [suspect for suspect in suspects if suspect.cause is first.cause and suspect is not first]
     also = f" (and {len(same)} more like it)" if same else ""
     text = f"{_capital(first.name)}{also} {first.finding.title}"
+    if first.sample:
+        text += f", at sample {first.sample}"
     if first.frames:
         frame = first.frames[0]
         text += f", at {frame.file}:{frame.line} in {frame.function}"

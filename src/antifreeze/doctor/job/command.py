@@ -29,7 +29,7 @@ def look_at(arguments: list[str]) -> int:
     try:
         pid = find_job(options.job)
         if sys.stderr.isatty() and not options.json:
-            print(f"looking at process {pid} for up to 8 seconds; it is not stopped ...", file=sys.stderr)
+            print(f"looking at process {pid} for up to 7 seconds; it is not stopped ...", file=sys.stderr)
         seen = observe(pid, is_enough)
     except NotFound as error:
         print(f"antifreeze doctor: {error}", file=sys.stderr)
@@ -40,7 +40,10 @@ def look_at(arguments: list[str]) -> int:
     diagnosis = judge(seen)
     fixes = fixes_of(diagnosis, seen)
     if options.keep:
-        keep(Path(options.keep), seen, fixes, as_text(diagnosis, fixes, Paper()))
+        try:
+            keep(Path(options.keep), seen, fixes, as_text(diagnosis, fixes, Paper()))
+        except OSError as error:
+            print(f"antifreeze doctor: nothing is kept in {options.keep}: {error.strerror}", file=sys.stderr)
     return say(diagnosis, fixes, pid, as_json=options.json)
 
 
@@ -62,7 +65,7 @@ def run_job(arguments: list[str]) -> int:
     if not command:
         print("antifreeze doctor run: what is to be run? For example: -- python train.py", file=sys.stderr)
         return COULD_NOT
-    if options.stall < 1:
+    if not options.stall >= 1:  # what is not a number is not less, either
         print(f"antifreeze doctor run: --stall is {options.stall:g}; it must be 1 second or more", file=sys.stderr)
         return COULD_NOT
     return run(command, stall_s=options.stall, folder=Path(options.keep), say=to_stderr, paper=paper_of(sys.stderr))
