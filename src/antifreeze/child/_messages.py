@@ -38,6 +38,8 @@ class Task(NamedTuple):
     """Indices, a share of an iterable, or rows: whatever the program understands; packed if it is not plain."""
     skip: tuple[int, ...] = ()
     """Positions in the batch that are left out."""
+    run: int = 0
+    """What it was asked in: an epoch that goes on after an error asks anew, and takes no answers to what was before."""
 
 
 def pieces_of(task: Task) -> list[Piece]:
@@ -116,6 +118,8 @@ class Result(NamedTuple):
     state: bytes | None = None
     asked: bool = True
     """Whether the dataset has asked which share is its own."""
+    run: int = 0
+    """That of its task."""
 
 
 class Tasks(NamedTuple):
@@ -128,9 +132,9 @@ class Tasks(NamedTuple):
 
 
 class Cancel(NamedTuple):
-    """Trainer to worker: nobody waits for this epoch any more."""
+    """Trainer to worker: nobody waits for the tasks of this run any more."""
 
-    epoch: int
+    run: int
 
 
 class Ready(NamedTuple):

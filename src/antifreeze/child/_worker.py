@@ -157,19 +157,19 @@ class _Worker:
     def _take(self, messages: list[tuple[Any, list[int]]]) -> None:
         for message, fds in messages:
             if isinstance(message, Cancel):
-                self._cancel(message.epoch)
+                self._cancel(message.run)
             elif isinstance(message, Tasks):
                 self._outbox.returned(message.returned)
                 self._inbox.learn(message.opened, fds, message.dropped)
                 self._tasks.extend(message.tasks)
 
-    def _cancel(self, epoch: int) -> None:
-        """Forget the tasks and results of an epoch that nobody waits for, and give their memory back."""
-        for task in [task for task in self._tasks if task.epoch == epoch]:
+    def _cancel(self, run: int) -> None:
+        """Forget the tasks and results of a run that nobody waits for, and give their memory back."""
+        for task in [task for task in self._tasks if task.run == run]:
             self._tasks.remove(task)
             self._inbox.release(pieces_of(task))
         with self._sending:
-            for result in [result for result in self._outgoing.results if result.epoch == epoch]:
+            for result in [result for result in self._outgoing.results if result.run == run]:
                 self._outgoing.results.remove(result)
                 self._outbox.returned([piece.segment for piece in result.packed.pieces] if result.packed else [])
 
@@ -198,6 +198,7 @@ class _Worker:
             times=tuple(desk.times.items()),
             slowest=desk.take_slowest(),
             asked=_worker_info.asked(),
+            run=task.run,
             **facts,
         )
         with self._sending:

@@ -133,7 +133,7 @@ class Batches:
         )
         with crew.lock:
             crew.flow = epoch
-        self._release = weakref.finalize(self, _release, crew, self._ledger, self._number, self._quarters.keeps(crew))
+        self._release = weakref.finalize(self, _release, crew, self._ledger, epoch.run, self._quarters.keeps(crew))
         self._release.atexit = False
         self._epoch = epoch
         self._watched = watch_ranks(self, Batches._standing)
@@ -158,27 +158,27 @@ class Batches:
         if self._watched is not None:
             self._watched.close()
         if self._release is not None and (parts := self._release.detach()) is not None:
-            crew, _, number, keep = parts[2]
+            crew, _, run, keep = parts[2]
             with crew.lock:
                 # Order: before the ledger is used again. What becomes of these workers is not its affair.
                 crew.flow = None
                 crew.exits.clear()
-            _let_go(crew, number, keep)
+            _let_go(crew, run, keep)
         self._release = self._epoch = None
         self._ledger.reclaim()
 
 
-def _release(crew: Crew, ledger: Ledger, number: int, keep: bool) -> None:
+def _release(crew: Crew, ledger: Ledger, run: int, keep: bool) -> None:
     """Let the workers go, and give back what nobody will take."""
-    _let_go(crew, number, keep)
+    _let_go(crew, run, keep)
     for outcome in ledger.outcomes():
         if isinstance(outcome, Batch) and outcome.result.packed is not None:
             outcome.inbox.release(outcome.result.packed.pieces)
 
 
-def _let_go(crew: Crew, number: int, keep: bool) -> None:
+def _let_go(crew: Crew, run: int, keep: bool) -> None:
     if keep and crew.fatal is None:
-        crew.cancelled.append(number)
+        crew.cancelled.append(run)
         crew.flow = None
     else:
         crew.end()

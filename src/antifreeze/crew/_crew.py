@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import select
 import sys
@@ -52,6 +53,8 @@ class Crew:
         self._closing = False
         self._wake_in, self._wake_out = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._poll: select.poll | None = None
+        self.runs = itertools.count(1)
+        """Numbers for the epochs that use these workers; one that goes on after an error gets another."""
         self.cancelled: deque[int] = deque()
         """Epochs that nobody waits for any more, and that workers have not been told of."""
         self.exits: dict[int, Callable[[int | None], None]] = {}
@@ -263,7 +266,7 @@ class Crew:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def _cancel(self) -> None:
-        """Tell workers which epochs nobody waits for any more."""
+        """Tell workers which runs nobody waits for any more."""
         while self.cancelled:
             message = Cancel(self.cancelled.popleft())
             for member in self.members:

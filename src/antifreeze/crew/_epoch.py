@@ -46,6 +46,8 @@ class Epoch:
     ) -> None:
         self._crew, self._source, self._ledger, self._pace, self._history = crew, source, ledger, pace, history
         self._number, self._decide = number, decide
+        self.run = next(crew.runs)
+        """What its tasks carry, so that answers to what was asked before are known."""
         self._watch = Watch(crew.terms.limits, history, self._sample_at)
         self._losses = Losses(crew, source, ledger, self._watch, history, number)
         self._retiring: dict[int, Finding] = {}
@@ -168,7 +170,7 @@ class Epoch:
 
     def _prepared(self, task: Task, member: Member) -> Task | None:
         try:
-            return self._source.prepare(task, member)
+            return self._source.prepare(task._replace(run=self.run), member)
         except Exception as error:  # noqa: BLE001  border: it calls the reducers of the user's indices
             problem = NotPicklable(
                 f"the index {task.what!r:.200} cannot be sent to a worker: {type(error).__name__}: {error}",
@@ -182,8 +184,8 @@ class Epoch:
 
     def came_back(self, slot: int, result: Result, member: Member) -> bool:
         """Take in a result."""
-        if result.epoch != self._number or not self._ledger.holds(slot, result.step):
-            return False  # of an epoch that was left, or made again by another worker in the meantime
+        if result.run != self.run or not self._ledger.holds(slot, result.step):
+            return False  # asked for before an error or in an epoch that was left, or made by another in the meantime
         self._losses.came_back()
         task = self._ledger.task(result.step)
         for skip in result.skipped:

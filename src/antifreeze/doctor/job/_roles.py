@@ -168,7 +168,7 @@ def _trainer_of(process: Process, by_pid: dict[int, Process], trainers: set[int]
 
 
 def _is_copy(process: Process, parent: Process | None) -> bool:
-    """Whether it is a worker by all that shows where no lines can be seen: older versions of torch do not name theirs."""
+    """Whether it is a worker by all that shows where no lines can be seen: older torch does not name its own."""
     blind = parent is not None and not parent.frames and not process.frames
     return blind and not is_helper(process) and was_forked(process, parent)
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 HIDDEN = "[hidden]"
 _MOST_WORDS, _MOST_LETTERS = 40, 200
 _SECRET = re.compile(
-    r"(?i)(?:^|[-_.])(?:pass(?:word|wd|phrase)?|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|credential\w*|auth\w*|"
+    r"(?i)(?:^|[-_.])(?:pass(?:word|wd|phrase)?|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|credential\w*|auth(?!or)\w*|"
     r"bearer|cookie|signature|session|key|pwd|dsn)(?:$|[-_.\d])"
     r"|\w(?:password|passwd|secret|token|apikey|accesskey)$"  # PGPASSWORD, --hfToken
 )
@@ -29,7 +29,7 @@ _KNOWN = re.compile(
 _LONG = re.compile(r"[A-Za-z0-9+/_-]{28,}=*")
 _AWS = re.compile(r"[A-Za-z0-9+][A-Za-z0-9+/]{39}")
 _HEX = re.compile(r"[0-9a-f]{32,}")
-_RANDOM_SHARE = 0.4
+_RANDOM_SHARE = 0.34
 """Of chance, two thirds of the letters differ in kind from the one before; of a name in words, one third or less."""
 _PROGRAM = re.compile(r"-[A-Za-z]*c")
 _PLAIN = re.compile(r"[\w./@:=+-]*")
@@ -72,6 +72,6 @@ def clean(text: str) -> str:
 
 def _is_chance(text: str) -> bool:
     """Whether capitals, small letters and digits follow each other as they do in no name."""
-    kinds = ["A" if c.isupper() else "a" if c.islower() else "0" if c.isdigit() else "-" for c in text]
+    kinds = ["A" if c.isupper() else "a" if c.islower() else "0" for c in text if c.isalnum()]
     changes = sum(a != b for a, b in pairwise(kinds))
-    return {"A", "a", "0"} <= set(kinds) and changes > _RANDOM_SHARE * (len(text) - 1)
+    return {"A", "a", "0"} <= set(kinds) and changes > _RANDOM_SHARE * (len(kinds) - 1)
