@@ -628,7 +628,7 @@ def test_rows_that_cannot_be_stacked_by_the_transform_path_name_the_column(ragge
         ({"transform": 3}, "transform"),
         ({"seed": "x"}, "seed"),
         ({"seed": 1.5}, "seed"),
-        ({"item_loader": object()}, "item_loader"),
+        ({"item_loader": 3.5}, "item_loader"),
         ({"pad": {"ids": "x"}}, "pad"),
         ({"fill_null": {"label": "x"}}, "fill_null"),
     ],

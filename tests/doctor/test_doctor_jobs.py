@@ -16,8 +16,8 @@ from doctor_jobs import FROZEN, HEALTHY, Job
 
 PATIENCE_S = 300
 ALWAYS = {
-    "polars held_lock stopped_worker traced sleep socket retry regex lock_order stdout_pipe subprocess fifo lost_exception",
-    "small_shm sigchld_ignored endless_unpickle trainer_socket rank_uneven rank_worker exit",
+    "polars held_lock stopped_worker traced sleep socket retry regex lock_order stdout_pipe subprocess fifo",
+    "lost_exception small_shm sigchld_ignored endless_unpickle trainer_socket rank_uneven rank_worker exit",
     "python_work slow_transform step_of_5_s debugger spawn_epochs first_sample_native first_sample_sleep download",
     "polars_forkserver antifreeze slow_rank own_threads",
 }

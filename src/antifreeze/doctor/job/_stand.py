@@ -106,7 +106,9 @@ def nobody_wakes(looks: Sequence[Process], parent: Process | None = None) -> boo
     main = last.main
     if not (last.frames or main.syscall or main.wchan):
         return _lacks_threads(last, parent)
-    if main.syscall != "futex" and "futex" not in main.wchan:
+    if main.wakes - looks[0].main.wakes > _FEW_WAKES:
+        return False
+    if any(look.main.syscall != "futex" and "futex" not in look.main.wchan for look in looks):
         return False
     if main.owner and main.owner not in {thread.tid for thread in last.threads}:
         return True
