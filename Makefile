@@ -3,18 +3,20 @@ PYTHON ?= python3
 VENV := .venv
 BENCH := .venv-bench
 BIN := $(VENV)/bin
+AT_ONCE := -n 2 --dist loadfile
 
 .PHONY: demo test check bench soak clean
 
 demo: $(VENV)/ready
 	$(BIN)/python examples/demo.py
 
+# Two at once: most tests wait for processes most of the time. Tests of one file share what they have set up.
 test: $(VENV)/ready
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(AT_ONCE)
 
 # Long runs: more examples for every property, and every soak.
 soak: $(VENV)/ready
-	$(BIN)/python -m pytest -m "soak or not soak" --hypothesis-profile=soak
+	$(BIN)/python -m pytest $(AT_ONCE) -m "soak or not soak" --hypothesis-profile=soak
 
 check: $(VENV)/ready
 	$(BIN)/ruff format --check .

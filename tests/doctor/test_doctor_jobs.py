@@ -36,9 +36,8 @@ def diagnoses(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     """The folder into which another process writes what the doctor says of all jobs that are tested."""
     folder = tmp_path_factory.mktemp("jobs")
     specs = [getattr(item, "callspec", None) for item in request.session.items]
-    names = [
-        spec.params["job"].script + ":" + spec.params["job"].name for spec in specs if spec and "job" in spec.params
-    ]
+    jobs = [job for spec in specs if spec is not None and isinstance(job := spec.params.get("job"), Job)]
+    names = [f"{job.script}:{job.name}" for job in jobs]
     command = [sys.executable, str(Path(__file__).with_name("doctor_runner.py")), str(folder), *names]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
         try:
