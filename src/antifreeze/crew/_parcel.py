@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dis
 import fcntl
+import inspect
 import io
 import multiprocessing.context
 import os
@@ -60,7 +62,27 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
             return reduce(obj)
         if isinstance(obj, type | types.FunctionType | types.BuiltinFunctionType | types.ModuleType):
             self.modules.add(str(getattr(obj, "__module__", None) or obj.__name__))
-        return super().reducer_override(obj)
+        reduced = super().reducer_override(obj)
+        if isinstance(obj, types.FunctionType) and isinstance(reduced, tuple):
+            _add_names_of_classes(obj, reduced)
+        return reduced
+
+
+def _add_names_of_classes(function: types.FunctionType, reduced: tuple[Any, ...]) -> None:
+    """Have a function bring along what classes that it defines look up in their bodies: cloudpickle leaves it out."""
+    state = reduced[2] if len(reduced) > 2 else None
+    known = state[1].get("__globals__") if isinstance(state, tuple) and isinstance(state[1], dict) else None
+    if isinstance(known, dict):
+        values = function.__globals__
+        known.update({name: values[name] for name in _names_in_classes(function.__code__) if name in values})
+
+
+def _names_in_classes(code: types.CodeType) -> Iterator[str]:
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            yield from _names_in_classes(inner)
+            if not inner.co_flags & inspect.CO_OPTIMIZED:  # the body of a class
+                yield from (i.argval for i in dis.get_instructions(inner) if i.opname == "LOAD_NAME")
 
 
 def _is_small(buffer: pickle.PickleBuffer, raws: list[Any]) -> bool:
