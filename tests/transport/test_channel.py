@@ -172,8 +172,25 @@ def test_a_receiver_that_is_gone_is_noticed_and_descriptors_are_closed() -> None
     with pytest.raises(Closed):
         one.send_nowait("more", [pipe_with(b"b")])
 
+    one.close()
     assert one.fileno() == -1
     assert num_fds() == before
+
+
+def test_what_one_that_is_gone_had_sent_arrives_also_after_a_send_that_failed() -> None:
+    """A worker that dies while it is given more has sent batches that are not lost with it."""
+    one, two = channels()
+    one.send_nowait("a task that nobody takes")
+    for number in range(3):
+        two.send_nowait(number)
+    two.close()
+    with pytest.raises(Closed):
+        one.send_nowait("more", [pipe_with(b"a")])
+
+    assert [message for message, _ in one.receive_nowait()] == [0, 1, 2]
+    with pytest.raises(Closed):
+        one.receive_nowait()
+    assert one.fileno() == -1
 
 
 def test_descriptors_that_were_received_and_not_fetched_are_closed() -> None:

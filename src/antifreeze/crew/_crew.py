@@ -137,7 +137,8 @@ class Crew:
             if member is None or member.state is State.GONE:
                 continue
             try:
-                member.channel.flush_nowait()
+                with contextlib.suppress(Closed):  # Order: what one that is gone had sent is taken in before that is
+                    member.channel.flush_nowait()
                 for message, fds in member.channel.receive_nowait():
                     self._hear(member, message, fds)
             except Closed:

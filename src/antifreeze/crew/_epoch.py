@@ -97,13 +97,13 @@ class Epoch:
         if crew.fatal is not None:
             raise crew.fatal
         # A loss that happened in the last moment is explained, or it would be missing in the report.
-        if self._exhausted and not ledger.open and not self._someone_starts() and not self._losses.unexplained:
+        awaited = crew.terms.waits_for_all and self._someone_starts()
+        if self._exhausted and not ledger.open and not awaited and not self._losses.unexplained:
             raise StopIteration
         return None
 
     def _someone_starts(self) -> bool:
-        starting = (State.UNBORN, State.LOADING)
-        return self._crew.terms.waits_for_all and any(m and m.state in starting for m in self._crew.members)
+        return any(m and m.state in (State.UNBORN, State.LOADING) for m in self._crew.members)
 
     def _open(self, batch: Batch) -> Any:
         assert batch.result.packed is not None  # noqa: S101  checked by _advance
@@ -147,13 +147,18 @@ class Epoch:
                 self._ledger.fail(found[0].step, _ended(found[0]))
 
     def assign(self) -> None:
-        """Give tasks to workers that have room, some to each in turn: neighbours are made at the same time."""
+        """Give tasks to workers that have room, some to each in turn: neighbours are made at the same time.
+
+        Who has least comes first, and who is there first does not take all: else one has two batches in a row, its
+        neighbour the next two, and both run out of tasks at the same time, again and again.
+        """
         given: dict[int, list[Task]] = {}
         some = max(1, self._pace.quota // 8)
+        most = max(1, self._pace.quota // 2) if self._someone_starts() else self._pace.quota
         free = [m for m in self._crew.members if m is not None and self._can_work(m)]
         while free:
-            for member in list(free):
-                tasks = self._ledger.give(member.slot, min(some, self._pace.quota - self._ledger.load(member.slot)))
+            for member in sorted(free, key=lambda m: self._ledger.load(m.slot)):
+                tasks = self._ledger.give(member.slot, min(some, most - self._ledger.load(member.slot)))
                 if not tasks:
                     free.remove(member)
                 given.setdefault(member.slot, []).extend(tasks)

@@ -70,7 +70,7 @@ class Channel:
             except BlockingIOError:
                 return False
             except OSError as error:
-                self.close()
+                self._forget_unsent()  # Order: what the other side had sent can still be received
                 raise Closed from error
             for fd in fds:
                 os.close(fd)
@@ -156,6 +156,9 @@ class Channel:
         self._socket.close()
         while self._fds:
             os.close(self._fds.popleft())
+        self._forget_unsent()
+
+    def _forget_unsent(self) -> None:
         while self._unsent:
             for fd in self._unsent.popleft()[1]:
                 os.close(fd)
