@@ -15,6 +15,7 @@ from typing import Any
 
 from antifreeze.child import Cancel, Ready, Results, Start, Task
 from antifreeze.core import AntifreezeError, WorkerDied
+from antifreeze.crew._bell import Bell
 from antifreeze.crew._failures import no_descriptors, user_error
 from antifreeze.crew._keeper import the_keeper
 from antifreeze.crew._member import Member, State, folder, make_member
@@ -49,14 +50,14 @@ class Crew:
         self._gone: dict[int, Member] = {}
         self.early_deaths: Counter[int] = Counter()
         """How often in a row the workers of a slot were lost before they were ready."""
-        self._stillbirths = 0
-        self._closing = False
-        self._wake_in, self._wake_out = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._stillbirths, self._closing = 0, False
+        self._bell = Bell()
+        self.wake = self._bell.ring
         self._poll: select.poll | None = None
         self.runs = itertools.count(1)
         """Numbers for the epochs that use these workers; one that goes on after an error gets another."""
         self.cancelled: deque[int] = deque()
-        """Epochs that nobody waits for any more, and that workers have not been told of."""
+        """Those that nobody waits for any more, and that workers have not been told of."""
         self.exits: dict[int, Callable[[int | None], None]] = {}
         """Who waits to hear how a worker has ended, by token."""
 
@@ -107,9 +108,10 @@ class Crew:
     def died(self, token: int, code: int | None) -> None:
         """Hear from the keeper how a worker has ended."""
         with self.lock:
-            self.receive()  # Order: what it had sent is not lost with it
             member = self._member(token)
             if member is not None:
+                while self._receive_from(member):  # Order: what it had sent is not lost with it
+                    pass
                 self.lose(member)
             tell = self.exits.pop(token, None)
             if tell is not None:
@@ -134,17 +136,24 @@ class Crew:
         """Take in what workers have sent. Needs the lock."""
         self._cancel()
         for member in self.members:
-            if member is None or member.state is State.GONE:
-                continue
-            try:
-                with contextlib.suppress(Closed):  # Order: what one that is gone had sent is taken in before that is
-                    member.channel.flush_nowait()
-                for message, fds in member.channel.receive_nowait():
-                    self._hear(member, message, fds)
-            except Closed:
-                self.lose(member)
-            except OSError as error:
-                self.fatal = no_descriptors(error)
+            if member is not None:
+                self._receive_from(member)
+
+    def _receive_from(self, member: Member) -> bool:
+        """Take in some of what a worker has sent; return whether there was anything."""
+        try:
+            with contextlib.suppress(Closed):  # Order: what one that is gone had sent is taken in before that is
+                member.channel.flush_nowait()
+            messages = member.channel.receive_nowait()
+            for message, fds in messages:
+                self._hear(member, message, fds)
+        except Closed:
+            messages = []
+            self.lose(member)
+        except OSError as error:
+            messages = []
+            self.fatal = no_descriptors(error)
+        return bool(messages)
 
     def _hear(self, member: Member, message: Any, fds: list[int]) -> None:
         if isinstance(message, Ready):
@@ -229,18 +238,12 @@ class Crew:
             poll = self._poll
             if poll is None:
                 poll = self._poll = select.poll()
-                poll.register(self._wake_in, select.POLLIN)
+                poll.register(self._bell.fileno(), select.POLLIN)
                 for member in self.members:
                     if member is not None and member.channel.fileno() >= 0:
                         poll.register(member.channel.fileno(), select.POLLIN)
-        if any(fd == self._wake_in for fd, _ in poll.poll(seconds * 1000)):
-            with contextlib.suppress(BlockingIOError):
-                os.read(self._wake_in, 4096)
-
-    def wake(self) -> None:
-        """Have whoever waits look now."""
-        with contextlib.suppress(OSError):
-            os.write(self._wake_out, b"x")
+        if any(fd == self._bell.fileno() for fd, _ in poll.poll(seconds * 1000)):
+            self._bell.silence()
 
     def tend(self) -> None:
         """Do what has to be done while nobody asks for a batch. Called by the keeper."""
@@ -294,7 +297,4 @@ class Crew:
         if self._parcel is not None:
             self._parcel.close()
             self._parcel = None
-        if self._wake_in >= 0:
-            os.close(self._wake_in)
-            os.close(self._wake_out)
-            self._wake_in = self._wake_out = -1
+        self._bell.close()

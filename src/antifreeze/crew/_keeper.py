@@ -7,7 +7,6 @@ be left behind when the trainer is killed.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import select
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 from antifreeze.child import Bear, Born, Bury, Died, Hello
 from antifreeze.core import WorkerDied
+from antifreeze.crew._bell import Bell
 from antifreeze.crew._failures import no_descriptors
 from antifreeze.crew._nursery import Nursery, start_nursery
 from antifreeze.transport import Closed
@@ -72,7 +72,7 @@ class Keeper:
         self._nursery: Nursery | None = None
         self._failures = 0
         self._checked_s = 0.0
-        self._wake_in, self._wake_out = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._bell = Bell()
 
     # -- any thread ------------------------------------------------------------------------------------------------
 
@@ -106,8 +106,7 @@ class Keeper:
 
     def wake(self) -> None:
         """Have the thread look now."""
-        with contextlib.suppress(OSError):
-            os.write(self._wake_out, b"x")
+        self._bell.ring()
 
     def _have_thread(self) -> None:
         if self._thread is None or not self._thread.is_alive():
@@ -130,12 +129,11 @@ class Keeper:
 
     def _look(self) -> None:
         poll = select.poll()
-        poll.register(self._wake_in, select.POLLIN)
+        poll.register(self._bell.fileno(), select.POLLIN)
         if self._nursery is not None:
             poll.register(self._nursery.channel.fileno(), select.POLLIN)
         poll.poll(TEND_S * 1000)
-        with contextlib.suppress(BlockingIOError):
-            os.read(self._wake_in, 4096)
+        self._bell.silence()
         self._hear()
         self._ask()
         for crew in [*self._kept, *(self._ending.popleft() for _ in range(len(self._ending)))]:
@@ -243,8 +241,7 @@ def _in_child() -> None:
     """Forget everything that belongs to the parent: its thread is not here, and its nursery is not ours."""
     global _keeper
     before, _keeper = _keeper, Keeper()
-    for fd in (before._wake_in, before._wake_out):
-        os.close(fd)
+    before._bell.close()
     if before._nursery is not None:
         before._nursery.channel.close()
 
