@@ -10,7 +10,7 @@ import pytest
 from doctor_children import child, in_call, until
 
 from antifreeze.doctor.job import Verdict, _stacks, diagnose
-from antifreeze.doctor.job._stacks import NOT_ALLOWED, NOT_INSTALLED, own_stacks, own_threads, read_stacks
+from antifreeze.doctor.job._stacks import NOT_ALLOWED, NOT_INSTALLED, native_lines, own_stacks, own_threads, read_stacks
 from antifreeze.supervise import Cause
 
 GOOD = (
@@ -48,6 +48,29 @@ def test_the_stacks_of_a_real_process() -> None:
         assert found.error == ""
         stack = next(stack for stack in found.stacks if stack.tid == process.pid)
         assert [(frame.function, frame.line) for frame in stack.frames] == [("waits", 3), ("<module>", 5)]
+
+
+def test_the_native_functions_of_a_real_process() -> None:
+    """From the call that it is in to the first line of Python."""
+    code = "import time\ndef waits():\n    time.sleep(1000)\nprint('ready', flush=True)\nwaits()"
+    with child(code) as process:
+        until(lambda: in_call(process.pid, "clock_nanosleep", "nanosleep"))
+        found = native_lines(process.pid)
+
+        assert found
+        assert all(line.startswith("native: ") for line in found)
+        assert "libc" in found[0]
+        assert not any("waits" in line for line in found)
+
+
+def test_native_functions_that_cannot_be_read(spy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said why."""
+    does(spy, "echo Permission denied >&2", "exit 1")
+    assert native_lines(1) == (f"its native functions could not be read: {NOT_ALLOWED}",)
+    does(spy, "echo nonsense")
+    assert native_lines(1)[0].startswith("its native functions could not be read: ")
+    monkeypatch.setattr(_stacks, "find_spy", lambda: None)
+    assert native_lines(1) == (NOT_INSTALLED,)
 
 
 def test_it_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from antifreeze.doctor.check import command as check
 from antifreeze.doctor.job import command as job
 
 USAGE = """\
-usage: antifreeze doctor [PID | NAME] [--json] [--keep FOLDER]
+usage: antifreeze doctor [PID | NAME] [--json] [--native] [--keep FOLDER]
        antifreeze doctor run [--stall SECONDS] [--keep FOLDER] -- python train.py ...
        antifreeze doctor report FOLDER [--json]
        antifreeze doctor check [--json] [--all] [script.py ...]

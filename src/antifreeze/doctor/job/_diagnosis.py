@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from antifreeze.supervise import Cause, Finding, Frame
 
@@ -72,3 +72,9 @@ class Diagnosis:
     sure: bool = True
     """Whether looking longer would not change it."""
     looked_s: float = 0.0
+
+    def with_lines(self, lines: tuple[str, ...]) -> Diagnosis:
+        """Return it with more evidence for the first suspect."""
+        first, *others = self.suspects
+        finding = replace(first.finding, evidence_lines=(*first.finding.evidence_lines, *lines))
+        return replace(self, suspects=(replace(first, finding=finding), *others))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ from antifreeze.supervise import Frame
 
 _LIMIT_S = 4.0
 _TRIES = 3
+_MOST_NATIVE = 8
 _FETCH = "/torch/utils/data/_utils/fetch.py"
 _HERE = str(Path(__file__).parent) + os.sep
 THREADS = "antifreeze-doctor"
@@ -52,14 +54,7 @@ def read_stacks(pid: int) -> Stacks:
     # A process that runs changes under the reader's eyes; another try finds it in order.
     for _ in range(_TRIES):
         try:
-            done = subprocess.run(  # noqa: S603  a number is all that is passed on
-                [spy, "dump", "--nonblocking", "--json", "--locals", "--pid", str(pid)],
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=_LIMIT_S,
-                check=False,
-            )
+            done = _dump(spy, pid, "--nonblocking", "--locals")
         except (OSError, subprocess.TimeoutExpired) as failure:
             return Stacks(error=f"py-spy: {failure}")
         if done.returncode == 0:
@@ -72,6 +67,37 @@ def read_stacks(pid: int) -> Stacks:
         if error == NOT_ALLOWED:
             break
     return Stacks(error=error)
+
+
+def native_lines(pid: int) -> tuple[str, ...]:
+    """Return the native functions that the main thread of a process stands in, innermost first.
+
+    This halts the process while its stack is read, for a fraction of a second.
+    """
+    spy = find_spy()
+    if spy is None:
+        return (NOT_INSTALLED,)
+    try:
+        done = _dump(spy, pid, "--native")
+        threads = json.loads(done.stdout) if done.returncode == 0 else []
+        frames: list[Any] = next((thread["frames"] for thread in threads if thread["os_thread_id"] == pid), [])
+        native = [f for f in itertools.takewhile(lambda f: not f["filename"].endswith(".py"), frames) if f["module"]]
+    except (OSError, subprocess.TimeoutExpired, ValueError, KeyError, TypeError, AttributeError) as failure:
+        return (f"its native functions could not be read: {failure}",)
+    if done.returncode:
+        return (f"its native functions could not be read: {_why(done.stderr)}",)
+    return tuple(f"native: {f['name'][:100]} in {Path(f['module']).name}" for f in native[:_MOST_NATIVE])
+
+
+def _dump(spy: str, pid: int, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(  # noqa: S603  a number is all that is passed on
+        [spy, "dump", "--json", *options, "--pid", str(pid)],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=_LIMIT_S,
+        check=False,
+    )
 
 
 def own_stacks() -> Stacks:

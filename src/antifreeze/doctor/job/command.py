@@ -15,6 +15,7 @@ from antifreeze.doctor.job._judge import is_enough, judge
 from antifreeze.doctor.job._observe import Gone, observe
 from antifreeze.doctor.job._render import as_text, as_values
 from antifreeze.doctor.job._run import run, to_stderr
+from antifreeze.doctor.job._stacks import native_lines
 from antifreeze.doctor.job._store import CannotRead, keep, read
 
 HEALTHY, STUCK, COULD_NOT, SLOW = 0, 1, 2, 3
@@ -38,6 +39,8 @@ def look_at(arguments: list[str]) -> int:
         print("antifreeze doctor: the job has ended", file=sys.stderr)
         return COULD_NOT
     diagnosis = judge(seen)
+    if options.native and diagnosis.suspects:
+        diagnosis = diagnosis.with_lines(native_lines(diagnosis.suspects[0].pid))
     fixes = fixes_of(diagnosis, seen)
     if options.keep:
         try:
@@ -94,6 +97,9 @@ def _look_parser() -> argparse.ArgumentParser:
         help="process id, or a part of the command line; default: the job that has torch loaded",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--native", action="store_true", help="also the native functions of the first one; halts it for a moment"
+    )
     parser.add_argument("--keep", metavar="FOLDER", help="keep what was seen, for `antifreeze doctor report FOLDER`")
     return parser
 
