@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from worker_processes import identity, lives, workers
 
+from conftest import write
+
 HERE = Path(__file__).parent
 PATIENCE_S = 100.0
 NUM_SAMPLES = 600
@@ -23,13 +25,13 @@ NUM_SAMPLES = 600
 class Job:
     """Ranks that train until they are told to stop."""
 
-    def __init__(self, folder: Path, world_size: int) -> None:
+    def __init__(self, folder: Path, world_size: int, program: str = "rank_programs.py") -> None:
         self.folder, self.world_size, self.culprit = folder, world_size, world_size // 2
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world_size)]
         clean = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
         with (folder / "output").open("w") as output:
             self.process = subprocess.Popen(
-                [*command, str(HERE / "rank_programs.py"), str(folder)],
+                [*command, str(HERE / program), str(folder)],
                 env={**clean, "OMP_NUM_THREADS": "1"},
                 stdout=output,
                 stderr=output,
@@ -107,6 +109,28 @@ def test_a_killed_rank_holds_nobody_up(tmp_path: Path) -> None:
 
     assert code != 0
     assert not any(lives(process) for process in processes)
+
+
+@pytest.mark.parametrize("world_size", [3, pytest.param(8, marks=pytest.mark.soak)])
+def test_a_stuck_transform_is_named_with_its_file_on_every_rank(world_size: int, tmp_path: Path) -> None:
+    """Then it is healed, the epoch ends, and every row came once."""
+    num_rows = write(tmp_path / "data", [100] * 4 * world_size, group_rows=25).num_rows
+    job = Job(tmp_path, world_size, "rank_rows.py")
+    try:
+        job.go_on(5)
+        (tmp_path / "sleep").touch()
+        lines = job.named(list(range(world_size)), rf"rank {job.culprit} of {world_size} .*had no batch.*")
+        code = job.process.wait(PATIENCE_S)
+    finally:
+        job.process.kill()
+        job.process.wait(PATIENCE_S)
+    words = (".parquet, row ", "stage transform", "it sleeps", "rank_rows.py:", "[cause: sleeping]")
+    rows = [row for rank in range(world_size) for step in job.steps(rank) for row in step]
+
+    assert [(word, line) for word in words for line in lines if word not in line] == []
+    assert code == 0, job.text("output")
+    assert len(rows) in (num_rows, num_rows - num_rows % (2 * world_size))
+    assert len(set(rows)) == len(rows)
 
 
 @pytest.fixture(scope="module", params=[4, pytest.param(8, marks=pytest.mark.soak)])
