@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import signal
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,7 +35,7 @@ def test_an_empty_board_is_that_of_one_who_was_just_born() -> None:
     """It has not said anything yet."""
     record = read_board(board())
 
-    assert (record.stage, record.moves, record.name) == (Stage.BORN, 0, "")
+    assert (record.stage, record.since_s, record.name) == (Stage.BORN, 0, "")
 
 
 @given(st.sampled_from(Stage), st.integers(-1, 1 << 40))
@@ -88,19 +90,21 @@ def test_an_index_that_cannot_be_written_down_can_be_noted() -> None:
 
 
 @given(st.lists(st.sampled_from(["sample", "at", "name"]), max_size=30))
-def test_every_move_is_counted_and_every_sample_once(moves: list[str]) -> None:
+def test_every_move_has_a_time_of_its_own_and_every_sample_is_counted_once(moves: list[str]) -> None:
     """A sample ends when something else begins."""
     memory = board()
     writer = BoardWriter(memory)
+    times = []
     for number, move in enumerate(moves):
         if move == "at":
             writer.at(Stage.COLLATE, number)
         else:
             writer.sample(Stage.FETCH, number, number if move == "sample" else "a name", number)
+        times.append(read_board(memory).since_s)
     writer.at(Stage.IDLE)
     record = read_board(memory)
 
-    assert record.moves == len(moves) + 1
+    assert sorted({*times, record.since_s}) == [*times, record.since_s]
     assert record.num_samples == sum(move != "at" for move in moves)
     assert (writer.take_slowest() is None) is (record.num_samples == 0)
     assert writer.take_slowest() is None
@@ -109,7 +113,7 @@ def test_every_move_is_counted_and_every_sample_once(moves: list[str]) -> None:
 def test_the_slowest_sample_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """In all, for the limits; since the last time it was asked, for the report."""
     now_s = [0.0]
-    monkeypatch.setattr(board_module, "monotonic_ns", lambda: int(now_s[0] * 1e9))
+    monkeypatch.setattr(board_module, "monotonic", lambda: now_s[0])
     memory = board()
     writer = BoardWriter(memory)
 
@@ -126,6 +130,45 @@ def test_the_slowest_sample_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     writer.at(Stage.IDLE)
     assert read_board(memory).slowest_s == 30.0
     assert writer.take_slowest() == (7, 3.0)
+
+
+@given(st.lists(INDICES, max_size=12), st.sets(st.integers(0, 12)), st.integers(0, 12))
+def test_a_walk_through_a_batch_notes_each_sample_as_it_begins(indices: list[Any], skip: set[int], stop: int) -> None:
+    """As one note for each would, wherever the walk is left; those that are skipped are neither noted nor met."""
+    memory, other = board(), board()
+    writer, single = BoardWriter(memory), BoardWriter(other)
+    times = [0.0]
+    met = []
+    for position, index in writer.samples(Stage.FETCH, 3, indices, skip):
+        single.sample(Stage.FETCH, 3, index, position)
+        record = read_board(memory)
+        assert replace(record, since_s=0.0) == replace(read_board(other), since_s=0.0, slowest_s=0.0, num_samples=0)
+        assert record.since_s > times[-1]
+        times.append(record.since_s)
+        met.append((position, index))
+        if len(met) == stop:
+            break
+    writer.at(Stage.COLLATE, 3)
+
+    assert met == [(i, index) for i, index in enumerate(indices) if i not in skip][: stop or None]
+    assert read_board(memory).num_samples == (met[-1][0] - met[0][0] + 1 if met else 0)
+    assert (writer.take_slowest() is None) is (not met)
+
+
+def test_a_walk_knows_which_sample_took_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last one too, which ends with what comes after it."""
+    for slow in range(4):
+        now_s = [1.0]
+        monkeypatch.setattr(board_module, "monotonic", lambda now_s=now_s: now_s[0])
+        memory = board()
+        writer = BoardWriter(memory)
+        for position, index in writer.samples(Stage.FETCH, 0, ["a", "b", "c", "d"], ()):
+            assert "abcd"[position] == index
+            now_s[0] += 32.0 if position == slow else 1.0
+        writer.at(Stage.COLLATE, 0)
+
+        assert writer.take_slowest() == ("abcd"[slow], 32.0)
+        assert read_board(memory).slowest_s == 32.0
 
 
 def consistent(record: Record) -> bool:
@@ -149,18 +192,18 @@ def test_what_is_read_while_it_is_written_is_almost_always_whole() -> None:
     if not pid:
         _write_for_ever(memory)
     try:
-        while read_board(memory).moves < 10:
+        while not read_board(memory).since_s:
             time.sleep(0.001)
         records = [read_board(memory) for _ in range(20_000)]
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-    moves = [record.moves for record in records]
-    each = {record.moves: record for record in records}  # a writer that has no processor leaves one as it stands
+    times = [record.since_s for record in records]
+    each = {record.since_s: record for record in records}  # a writer that has no processor leaves one as it stands
 
-    assert moves == sorted(moves)
+    assert times == sorted(times)
     assert sum(map(consistent, each.values())) >= 0.9 * len(each) - 5
-    assert read_board(memory).moves >= moves[-1]
+    assert read_board(memory).since_s >= times[-1]
 
 
 @given(st.binary(min_size=512, max_size=512))
@@ -169,7 +212,9 @@ def test_any_bytes_are_some_record(raw: bytes) -> None:
     memory = board()
     memory[:512] = np.frombuffer(raw, np.uint8)
 
-    assert isinstance(read_board(memory), Record)
+    record = read_board(memory)
+    assert isinstance(record, Record)
+    assert math.isfinite(record.since_s + record.slowest_s)
 
 
 def test_a_writer_that_is_killed_anywhere_leaves_something_that_can_be_read() -> None:
@@ -180,11 +225,11 @@ def test_a_writer_that_is_killed_anywhere_leaves_something_that_can_be_read() ->
         pid = os.fork()
         if not pid:
             _write_for_ever(memory)
-        while not read_board(memory).moves:
+        while not read_board(memory).since_s:
             time.sleep(0.0005)
         time.sleep(rng.random() * 0.002)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         record = read_board(memory)
-        assert record.moves > 0
+        assert record.since_s > 0
         assert record == read_board(memory)

@@ -71,12 +71,9 @@ class UserCode:
                 batch = _call(self.transform, batch, "transform", -1)
                 num_rows = _num_rows(batch, num_rows)
             rows = []
-            for i in range(num_rows):
-                if i in skip:
-                    continue
+            for i, _ in desk.samples(Stage.TRANSFORM, range(num_rows), skip):
                 row: Any = delivery.row(batch, i)
                 if self.transform is not None and not isinstance(self.transform, Batched):
-                    desk.sample(Stage.TRANSFORM, i, i)
                     try:
                         row = _call(self.transform, row, "transform", i)
                     except UserError as error:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from antifreeze.child._failures import UserError, text_of
 from antifreeze.child._messages import Skip
@@ -14,10 +14,6 @@ from antifreeze.transport import BoardWriter, Stage
 
 Seed = Callable[[int, int, int], None]
 _NAMES = {stage: stage.name.lower() for stage in Stage}
-
-
-def _nothing(_sample: object, _position: int) -> None:
-    """Without workers, nobody looks."""
 
 
 class Desk:
@@ -46,11 +42,14 @@ class Desk:
 
     def sample(self, stage: Stage, sample: object, position: int) -> None:
         """Write down which sample begins now."""
-        self.sampling(stage)(sample, position)
+        if self._board is not None:
+            self._board.sample(stage, self.step, sample, position)
 
-    def sampling(self, stage: Stage) -> Callable[[object, int], None]:
-        """Return what writes down each sample of a batch: for loops in which every call counts."""
-        return _nothing if self._board is None else functools.partial(self._board.sample, stage, self.step)
+    def samples(self, stage: Stage, indices: Iterable[Any], skip: Container[int] = ()) -> Iterable[tuple[int, Any]]:
+        """Go through the places and indices of a batch, but for those places, and write down each one as it begins."""
+        if self._board is not None:
+            return self._board.samples(stage, self.step, indices, skip)
+        return (place for place in enumerate(indices) if place[0] not in skip) if skip else enumerate(indices)
 
     @contextmanager
     def timed(self, stage: Stage) -> Iterator[None]:

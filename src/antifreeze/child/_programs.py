@@ -117,11 +117,8 @@ class MapProgram(Samples):
         """Return the samples, and the indices that they have."""
         samples, kept = [], []
         began_s = time.perf_counter()
-        dataset, note = self.dataset, desk.sampling(Stage.FETCH)
-        for position, index in enumerate(indices):
-            if skip and position in skip:
-                continue
-            note(index, position)
+        dataset = self.dataset
+        for position, index in desk.samples(Stage.FETCH, indices, skip):
             try:
                 samples.append(dataset[index])
             except BaseException as error:  # noqa: BLE001  border: user code may raise anything, sys.exit among it
@@ -244,9 +241,7 @@ class IterableProgram(Samples):
         first = self._number * (self._batch_size or 1)
         samples, numbers = [], []
         began_s = time.perf_counter()
-        for position in range(self._batch_size or 1):
-            number = first + position
-            desk.sample(Stage.FETCH, number, position)
+        for position, number in desk.samples(Stage.FETCH, range(first, first + (self._batch_size or 1))):
             try:
                 samples.append(next(self._samples))
             except StopIteration:

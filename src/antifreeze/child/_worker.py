@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import multiprocessing.process
 import os
 import pickle
 import signal
@@ -20,6 +19,7 @@ from antifreeze.child._desk import Desk
 from antifreeze.child._failures import UserError, failure_of
 from antifreeze.child._messages import Cancel, Ready, Result, Results, Start, Task, Tasks, pieces_of, unpacked
 from antifreeze.child._programs import Ended, Nothing, Program
+from antifreeze.child._settle import settle
 from antifreeze.child._stand_ins import received_handles
 from antifreeze.core import Deadline
 from antifreeze.transport import (
@@ -46,8 +46,6 @@ _GROUP_SHARED_NBYTES = 1 << 22
 _GROUP_RESULTS = 256
 MOST_FDS = 200
 """How many descriptors one message may carry; the kernel takes 253."""
-_THREADS = {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"}
-"""Libraries read these when they are imported: in a worker they have one thread, unless the user says otherwise."""
 
 
 def run(channel: Channel, board: BoardWriter, stacks: int) -> None:
@@ -92,7 +90,7 @@ class _Worker:
         self._outgoing = _Outgoing()
         self._sending = threading.Lock()
         self._kept = threading.Event()
-        """Set while results wait to be sent."""
+        """Set while results may wait to be sent."""
         self._sends_at_once = False
 
     def work(self) -> None:
@@ -134,7 +132,7 @@ class _Worker:
 
     def _load(self, start: Start, fds: list[int]) -> tuple[Program, Desk]:
         self._board.at(Stage.LOAD)
-        _settle(start)
+        settle(start)
         self._sends_at_once = start.sends_at_once
         desk = Desk(self._board, slot=start.slot, num_workers=start.num_workers, on_error=start.on_error)
         _lending.install(self._outbox)
@@ -204,9 +202,10 @@ class _Worker:
         with self._sending:
             self._outgoing.add(result, self._outbox.take_news())
             due = self._sends_at_once or self._outgoing.is_due()
-        self._kept.set()
         if due:
             self._flush()
+        elif not self._kept.is_set():
+            self._kept.set()
 
     def _packed(self, task: Task, program: Any, desk: Desk) -> dict[str, Any]:
         """Make a task's batch and put it where the trainer can read it."""
@@ -244,7 +243,6 @@ class _Worker:
         """Hand over what waits, as far as the socket takes it. Two threads come here."""
         with self._sending:
             outgoing, self._outgoing = self._outgoing, _Outgoing()
-            self._kept.clear()
             if not outgoing.results and not outgoing.news.opened:
                 return
             news = outgoing.news
@@ -259,10 +257,16 @@ class _Worker:
         """Send what has waited for long enough while the main thread is at something else."""
         with contextlib.suppress(Closed, OSError):
             while True:
-                if self._kept.wait(_LOOK_S):
-                    time.sleep(_GROUP_S)
-                    if self._outgoing.is_due():
-                        self._send_kept()
+                if not self._kept.wait(_LOOK_S):
+                    continue
+                # While batches come fast, this looks by the clock: to be woken for each would cost more than it saves.
+                time.sleep(_GROUP_S)
+                with self._sending:
+                    if not self._outgoing.results:
+                        self._kept.clear()
+                        continue
+                if self._outgoing.is_due():
+                    self._send_kept()
 
     def _send(self, message: object) -> None:
         with self._sending:
@@ -279,21 +283,3 @@ class _Worker:
             with self._sending, contextlib.suppress(TimeoutError):
                 self._channel.flush(Deadline.after(_LOOK_S))
                 return
-
-
-def _settle(start: Start) -> None:
-    """Make this process look like one that the trainer has started: path, folder, environment, names."""
-    sys.path[:] = start.sys_path
-    sys.argv[:] = start.argv
-    with contextlib.suppress(OSError):
-        os.chdir(start.cwd)
-    for name in os.environ.keys() - start.environ.keys() - _THREADS:
-        del os.environ[name]
-    for name, value in start.environ.items():
-        if os.environ.get(name) != value:
-            os.environ[name] = value
-    # Libraries ask multiprocessing whether they run in a child.
-    process: Any = multiprocessing.process
-    process.current_process()._config["daemon"] = False
-    process.current_process()._name = f"antifreeze-worker-{start.slot}"
-    process._parent_process = process._ParentProcess("MainProcess", start.owner_pid, None)

@@ -21,7 +21,7 @@ _numbers = itertools.count(1)
 @dataclass(slots=True)
 class _Stall:
     token: int
-    moves: int
+    since_s: float
     trouble: Trouble
     batches: int
     """How many had been delivered."""
@@ -37,8 +37,8 @@ class Stalls:
 
     def note(self, member: Member, record: Record, place: Place, finding: Finding) -> None:
         """Remember a worker that the trainer waits for. What is known of a stall grows while it lasts."""
-        last, which = self._last, (member.token, record.moves)
-        known = last is not None and which == (last.token, last.moves)
+        last, which = self._last, (member.token, record.since_s)
+        known = last is not None and which == (last.token, last.since_s)
         number = last.trouble.number if last is not None and known else next(_numbers)
         line = next((line for line in finding.evidence_lines if _FRAME.fullmatch(line)), "")
         trouble = Trouble(number, place._replace(line=line), finding.cause.value, finding.title)

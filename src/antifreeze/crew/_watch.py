@@ -63,7 +63,7 @@ class _Sight:
     look: Look
     at_s: float
     moved_s: float
-    warned_of: int = -1
+    warned_of: float = -1.0
     warnings: int = 0
 
 
@@ -103,7 +103,7 @@ class Watch:
             finding = self._find(member)
             if isinstance(decision, Kill):
                 stuck.append((member, finding))
-            elif member.record.moves == record.moves:  # else it has gone on while it was looked at
+            elif member.record.since_s == record.since_s:  # else it has gone on while it was looked at
                 self._warn(member, finding)
         return stuck
 
@@ -119,8 +119,8 @@ class Watch:
             self._sights.pop(member.token, None)
             return Beat(worker=member.slot, silent_s=silent_s, working=working)
         sight = self._seen(member, now_s)
-        if sight.warned_of != record.moves:
-            sight.warned_of, sight.warnings = record.moves, 0
+        if sight.warned_of != record.since_s:
+            sight.warned_of, sight.warnings = record.since_s, 0
         if record.stage is Stage.LOAD and silent_s < self._loading_s:
             # Imports are known to be slow: a cold disk, a large library. They are judged by whether they move.
             silent_s = now_s - max(since_s, sight.moved_s)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import enum
 import struct
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
-from time import monotonic_ns
+from time import monotonic
+from typing import Any
 
 from antifreeze.transport._memory import Bytes
 
-_RECORD = struct.Struct("<9q")
+_RECORD = struct.Struct("<qd4qd2q")
 _NAME_START = 80
 _NAME_NBYTES = 200
 BOARD_NBYTES = 4096
 _NONE = object()
 _BY_NAME = -2
 _MOST = 1 << 63
+_MOST_S = 1e12
 
 
 class Stage(enum.IntEnum):
@@ -52,8 +55,8 @@ class Stage(enum.IntEnum):
 class Record:
     """What a worker's record said at one moment."""
 
-    moves: int
     since_s: float
+    """Since when; also tells two records of one worker apart."""
     stage: Stage
     step: int
     sample: int
@@ -68,64 +71,79 @@ class Record:
 
 
 class BoardWriter:
-    """The worker's side. A write takes half a microsecond, so each sample has one."""
+    """The worker's side. Each sample is written down, so that must take a fraction of a microsecond."""
 
     def __init__(self, memory: Bytes) -> None:
         self._memory = memory.data
         self._fields = memory[: _RECORD.size].data.cast("q")
-        self._moves = self._num_samples = self._slowest = 0
-        self._since = monotonic_ns()
+        self._times = memory[: _RECORD.size].data.cast("d")
+        self._num_samples, self._slowest = 0, 0.0
         self._sample: object = _NONE
-        self._slowest_of: tuple[object, int] = (_NONE, 0)
+        self._first = 0
+        self._slowest_of: tuple[object, float] = (_NONE, 0.0)
 
     def at(self, stage: Stage, step: int = -1) -> None:
         """Write down what begins now."""
-        now = self._end_sample()
-        self._sample = _NONE
-        fields = self._fields
-        # Order: the first and the last number are the same one; a reader that finds them different reads again.
-        self._moves = fields[0] = self._moves + 1
-        fields[1] = now
-        fields[2] = stage
-        fields[3] = step
-        fields[4] = fields[5] = -1
-        fields[6] = self._slowest
-        fields[7] = self._num_samples
-        fields[8] = self._moves
+        self._write(self._end(), stage, step, -1, -1)
 
     def sample(self, stage: Stage, step: int, sample: object, position: int) -> None:
         """Write down which sample begins now."""
-        # As ``at``, written out: it is called for every sample, and each call within it would cost a fifth of it.
-        now = monotonic_ns()
-        fields, before = self._fields, self._sample
-        self._moves = moves = self._moves + 1
-        fields[0] = moves
-        if before is _NONE:  # the first one of its batch; for the others this stands there already
-            fields[2] = stage
-            fields[3] = step
-        else:
-            self._num_samples += 1
-            if now - self._since > self._slowest_of[1]:
-                self._slower(before, now - self._since)
-        self._since = fields[1] = now
-        fields[4] = sample if type(sample) is int and 0 <= sample < _MOST else self._named(sample)
-        fields[5] = position
-        fields[8] = moves
-        self._sample = sample
+        now_s = self._end()
+        self._sample, self._first = sample, position
+        self._write(now_s, stage, step, self._number(sample), position)
 
-    def _end_sample(self) -> int:
-        """Count the sample that ends now, if one does; return the time."""
-        now = monotonic_ns()
+    def samples(
+        self, stage: Stage, step: int, indices: Iterable[Any], skip: Container[int]
+    ) -> Iterator[tuple[int, Any]]:
+        """Go through the samples of a batch, but for those at these places, and write down each one as it begins."""
+        fields, times = self._fields, self._times
+        since_s, worst_s = 0.0, self._slowest_of[1]
+        for position, sample in enumerate(indices):
+            if skip and position in skip:
+                continue
+            if not since_s:
+                self.sample(stage, step, sample, position)
+                since_s = times[1]
+            else:
+                # As ``sample``, written out: a call would cost as much as all of this.
+                now_s = monotonic()
+                if now_s - since_s > worst_s:
+                    worst_s = now_s - since_s
+                    self._slower(worst_s)
+                # Order: a reader between two of these lines finds a sample younger than it is, never older.
+                times[1] = since_s = now_s
+                fields[4] = sample if type(sample) is int and 0 <= sample < _MOST else self._number(sample)
+                fields[5] = position
+                self._sample = sample
+            yield position, sample
+
+    def _write(self, now_s: float, stage: Stage, step: int, sample: int, position: int) -> None:
+        fields = self._fields
+        # Order: the first and the last number are the same one; a reader that finds them different reads again.
+        fields[0] = number = fields[0] + 1
+        self._times[1] = now_s
+        fields[2], fields[3], fields[4], fields[5] = stage, step, sample, position
+        self._times[6] = self._slowest
+        fields[7] = self._num_samples
+        fields[8] = number
+
+    def _end(self) -> float:
+        """Count the samples that have ended now, if any; return the time."""
+        now_s = monotonic()
         if self._sample is not _NONE:
-            self._num_samples += 1
-            if now - self._since > self._slowest_of[1]:
-                self._slower(self._sample, now - self._since)
-        self._since = now
-        return now
+            self._num_samples += 1 + self._fields[5] - self._first
+            if now_s - self._times[1] > self._slowest_of[1]:
+                self._slower(now_s - self._times[1])
+            self._sample = _NONE
+        return now_s
 
-    def _slower(self, sample: object, took: int) -> None:
-        self._slowest_of = (sample, took)
-        self._slowest = max(self._slowest, took)
+    def _slower(self, took_s: float) -> None:
+        self._slowest_of = (self._sample, took_s)
+        self._slowest = max(self._slowest, took_s)
+
+    def _number(self, sample: object) -> int:
+        """Return the sample, if it is a number; else write its name beside."""
+        return sample if type(sample) is int and 0 <= sample < _MOST else self._named(sample)
 
     def _named(self, sample: object) -> int:
         try:
@@ -138,28 +156,32 @@ class BoardWriter:
 
     def take_slowest(self) -> tuple[object, float] | None:
         """Return the sample that took longest since the last call, and its seconds."""
-        (sample, took), self._slowest_of = self._slowest_of, (_NONE, 0)
-        return None if sample is _NONE else (sample, took / 1e9)
+        (sample, took_s), self._slowest_of = self._slowest_of, (_NONE, 0.0)
+        return None if sample is _NONE else (sample, took_s)
 
 
 def read_board(memory: Bytes) -> Record:
     """Return what a record says now. Never waits: a writer that was killed in mid-write leaves a torn one."""
     for _ in range(3):
-        moves, since, stage, step, sample, position, slowest, count, again = _RECORD.unpack_from(memory.data)
-        if moves == again:
+        number, since_s, stage, step, sample, position, slowest_s, count, again = _RECORD.unpack_from(memory.data)
+        if number == again:
             break
     name = ""
     if sample == _BY_NAME:
         raw = memory[_NAME_START : _NAME_START + _NAME_NBYTES].tobytes()
         name = raw.split(b"\0")[0].decode(errors="replace")
     return Record(
-        moves=moves,
-        since_s=since / 1e9,
+        since_s=_seconds(since_s),
         stage=Stage(stage) if 0 <= stage < len(Stage) else Stage.BORN,
         step=step,
         sample=sample,
         position=position,
-        slowest_s=slowest / 1e9,
+        slowest_s=_seconds(slowest_s),
         num_samples=count,
         name=name,
     )
+
+
+def _seconds(value: float) -> float:
+    """Return a time as it was written; user code that writes where it should not leaves any bits."""
+    return value if 0 <= value < _MOST_S else 0.0
