@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+from doctor_places import Place, can_freeze_disks, can_limit_memory, can_slow_disks, disk, little_memory, slow_disk
 
 SCRIPTS = Path(__file__).parent / "jobs"
 READY_S = 90.0
@@ -33,12 +35,24 @@ class Job:
     stdin: Literal["nothing", "open pipe"] = "nothing"
     small_shm: bool = False
     """Whether it needs a small /dev/shm of its own, which takes root or user namespaces to make."""
+    needs: Literal["nothing", "disk", "slow disk", "memory that kills", "memory that waits"] = "nothing"
+    """A place that takes root to make."""
     environment: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def possible(self) -> bool:
+        """Whether this machine can run it."""
+        if self.small_shm:
+            return os.geteuid() == 0
+        if self.needs == "disk":
+            return can_freeze_disks()
+        if self.needs == "slow disk":
+            return can_slow_disks()
+        return self.needs == "nothing" or can_limit_memory()
 
-def _frozen(name: str, *causes: str, stdout: Literal["file", "unread"] = "file", small_shm: bool = False) -> Job:
-    script = f"frozen_{name}.py"
-    return Job(name=name, script=script, causes=frozenset(causes), stdout=stdout, small_shm=small_shm)
+
+def _frozen(name: str, *causes: str, **more: Any) -> Job:
+    return Job(name=name, script=f"frozen_{name}.py", causes=frozenset(causes), **more)
 
 
 def _healthy(
@@ -62,6 +76,9 @@ FROZEN: tuple[Job, ...] = (
     _frozen("stopped_worker", "stopped"),
     _frozen("stopped_trainer", "stopped"),
     _frozen("traced", "traced"),
+    _frozen("dead_disk", "dead-disk", needs="disk"),
+    _frozen("oom_kill", "out-of-memory", needs="memory that kills"),
+    _frozen("oom_wait", "out-of-memory", needs="memory that waits"),
     _frozen("sleep", "sleeping"),
     _frozen("native_sleep", "sleeping"),
     _frozen("socket", "network"),
@@ -79,7 +96,9 @@ FROZEN: tuple[Job, ...] = (
     _frozen("subprocess", "child"),
     _frozen("child_output", "child"),
     _frozen("pipe_read", "child"),
+    _frozen("spawn_fifo", "child"),
     _frozen("fifo", "child", "file"),
+    _frozen("missing_page", "unknown"),
     _frozen("lost_exception", "lost-batch"),
     _frozen("lost_sample", "lost-batch"),
     _frozen("lost_lock", "lost-batch"),
@@ -102,6 +121,7 @@ HEALTHY: tuple[Job, ...] = (
     _healthy("python_work"),
     _healthy("numpy_work"),
     _healthy("slow_disk"),
+    Job(name="slow_read", script="healthy_slow_read.py", needs="slow disk"),
     _healthy("slow_transform"),
     _healthy("step_of_2_s", "slow_step", STEP_SECONDS="2"),
     _healthy("step_of_5_s", "slow_step", STEP_SECONDS="5"),
@@ -139,21 +159,31 @@ HEALTHY: tuple[Job, ...] = (
 def running(job: Job, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Run a job until it is at the place that it is about, and end all of it afterwards."""
     ready = folder / "ready"
-    with (folder / "stdout").open("wb") as output, (folder / "stderr").open("wb") as errors:
-        process = subprocess.Popen(
-            [*_wrapper(job), sys.executable, str(SCRIPTS / job.script), str(ready)],
-            stdin=subprocess.PIPE if job.stdin == "open pipe" else subprocess.DEVNULL,
-            stdout=subprocess.PIPE if job.stdout == "unread" else output,
-            stderr=errors,
-            cwd=folder,
-            env={**os.environ, **job.environment},
-            start_new_session=True,
-        )
-    try:
-        _wait_until_ready(job, process, ready)
-        yield process
-    finally:
-        _end(process)
+    with _place(job, folder) as place:
+        with (folder / "stdout").open("wb") as output, (folder / "stderr").open("wb") as errors:
+            process = subprocess.Popen(
+                [*_wrapper(job), *place.wrapper, sys.executable, str(SCRIPTS / job.script), str(ready)],
+                stdin=subprocess.PIPE if job.stdin == "open pipe" else subprocess.DEVNULL,
+                stdout=subprocess.PIPE if job.stdout == "unread" else output,
+                stderr=errors,
+                cwd=folder,
+                env={**os.environ, **job.environment, **dict(place.environment)},
+                start_new_session=True,
+            )
+        try:
+            _wait_until_ready(job, process, lambda: ready.exists() and place.is_ready(process.pid), folder / "stderr")
+            yield process
+        finally:
+            place.let_go()
+            _end(process)
+
+
+def _place(job: Job, folder: Path) -> AbstractContextManager[Place]:
+    if job.needs == "disk":
+        return disk(folder)
+    if job.needs == "slow disk":
+        return slow_disk(folder)
+    return nullcontext(Place()) if job.needs == "nothing" else little_memory(folder, kills="kills" in job.needs)
 
 
 def _wrapper(job: Job) -> list[str]:
@@ -165,12 +195,12 @@ def _wrapper(job: Job) -> list[str]:
     return ["unshare", *rights, "--mount", "--propagation", "private", "sh", "-c", mount, "sh"]
 
 
-def _wait_until_ready(job: Job, process: subprocess.Popen[bytes], ready: Path) -> None:
+def _wait_until_ready(job: Job, process: subprocess.Popen[bytes], is_ready: Callable[[], bool], log: Path) -> None:
     end_s = time.monotonic() + READY_S
-    while not ready.exists():
+    while not is_ready():
         ended = process.poll() is not None
         if ended or time.monotonic() > end_s:
-            errors = (ready.parent / "stderr").read_text(errors="replace")
+            errors = log.read_text(errors="replace")
             what = f"ended with {process.returncode} before" if ended else f"did not within {READY_S:.0f} s get to"
             raise AssertionError(f"job {job.name} {what} its moment\n{errors}")
         time.sleep(0.02)

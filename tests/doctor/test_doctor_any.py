@@ -25,6 +25,7 @@ from doctor_made import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from antifreeze.doctor._cgroup import GroupMemory
 from antifreeze.doctor._terminal import Paper
 from antifreeze.doctor.job import Verdict
 from antifreeze.doctor.job._fix import fixes_of
@@ -53,10 +54,12 @@ THREADS = st.builds(
     tid=PIDS,
     name=st.sampled_from(["", "python"]),
     state=st.sampled_from(["", *"RSDTtZX"]),
-    wchan=st.sampled_from(["", "futex_do_wait", "poll_schedule_timeout", "refrigerator"]),
-    syscall=st.sampled_from(["", "futex", "poll", "read", "write", "clock_nanosleep", "wait4", "999"]),
+    wchan=st.sampled_from(["", "futex_do_wait", "poll_schedule_timeout", "refrigerator", "mem_cgroup_oom_synchronize"]),
+    syscall=st.sampled_from(["", "futex", "poll", "read", "write", "clock_nanosleep", "wait4", "clone3", "999"]),
     fd=st.integers(-1, 3),
     target=st.sampled_from(["", "pipe:[1]", "socket to 10.0.0.1:443", "/data/x"]),
+    path=st.sampled_from(["", "/data/x"]),
+    mount=st.sampled_from(["", "/data (nfs4, server:/export)"]),
     wakes=COUNTS,
     cpu_s=SECONDS,
     idle_s=st.none() | SECONDS,
@@ -77,6 +80,8 @@ PROCESSES = st.builds(
     cpu_s=SECONDS,
     read_bytes=COUNTS,
     written_bytes=COUNTS,
+    files=st.integers(0, 1024),
+    most_files=st.sampled_from([0, 1024]),
     ignores_children=st.booleans(),
     rank=st.none() | st.integers(0, 3),
     threads=st.lists(THREADS, max_size=3).map(tuple),
@@ -93,6 +98,14 @@ MACHINES = st.builds(
     shm_nbytes=COUNTS,
     shm_free_nbytes=COUNTS,
     shm_failed=COUNTS,
+    group=st.builds(
+        GroupMemory,
+        limit_nbytes=COUNTS,
+        used_nbytes=COUNTS,
+        oom_kills=st.integers(0, 3),
+        new_oom_kills=st.integers(0, 1),
+        waits=st.booleans(),
+    ),
     last_error=st.sampled_from(["", "E: No space left"]),
 )
 OBSERVATIONS = st.builds(
@@ -123,6 +136,18 @@ def test_there_is_always_a_diagnosis(seen: Observation) -> None:
 
 
 GOOD = to_values(watched(trainer(), worker()))
+
+
+def test_what_was_kept_before_there_was_all_of_it_can_be_read() -> None:
+    """Files of an earlier version know nothing of control groups, nor of where a file lies."""
+    values = json.loads(json.dumps(GOOD))
+    del values["machine"]["group"]
+    for snapshot in values["snapshots"]:
+        for process in snapshot["processes"]:
+            for thread in process["threads"]:
+                del thread["path"], thread["mount"]
+
+    assert from_values(values) == watched(trainer(), worker())
 
 
 def damaged(**changes: object) -> dict[str, object]:

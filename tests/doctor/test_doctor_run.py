@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from doctor_children import PATIENCE_S
+from doctor_children import PATIENCE_S, until
 
 from antifreeze.doctor._terminal import Paper
 from antifreeze.doctor.job._run import run, to_stderr
@@ -194,6 +194,12 @@ while True:
 """
 
 
+def has(pid: int, number: signal.Signals, name: str) -> bool:
+    """Whether a signal is in one of the sets of a process: ``SigBlk`` are blocked, ``ShdPnd`` not yet taken."""
+    status = dict(line.partition(":")[::2] for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return bool(int(status[name], 16) >> (number - 1) & 1)
+
+
 @contextmanager
 def started(folder: Path) -> Iterator[subprocess.Popen[str]]:
     """Yield the command, with a job that waits for a signal, in a process group of its own."""
@@ -204,13 +210,14 @@ def started(folder: Path) -> Iterator[subprocess.Popen[str]]:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
+            until(lambda: has(process.pid, signal.SIGINT, "SigBlk"))
             yield process
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGINT])
 def test_a_signal_to_the_doctor_reaches_the_job(number: signal.Signals, tmp_path: Path) -> None:
     """Schedulers send it to the process that they have started."""
     with started(tmp_path) as process:
@@ -218,8 +225,49 @@ def test_a_signal_to_the_doctor_reaches_the_job(number: signal.Signals, tmp_path
         assert process.wait(PATIENCE_S) == 40 + number
 
 
-def test_ctrl_c_ends_the_job_and_the_doctor_returns_its_code(tmp_path: Path) -> None:
-    """The terminal sends it to both."""
-    with started(tmp_path) as process:
-        os.killpg(process.pid, signal.SIGINT)
-        assert process.wait(PATIENCE_S) == 40 + signal.SIGINT
+COUNTS = """
+import signal, sys
+count = 0
+def interrupted(number, frame):
+    global count
+    count += 1
+    print("interrupt", count, flush=True)
+def end(number, frame):
+    sys.exit(40 + count)
+signal.signal(signal.SIGINT, interrupted)
+signal.signal(signal.SIGTERM, end)
+print("ready", flush=True)
+while True:
+    signal.pause()
+"""
+IN_TERMINAL = """
+import fcntl, os, sys, termios
+os.setsid()
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
+
+def test_ctrl_c_reaches_the_job_once(tmp_path: Path) -> None:
+    """The terminal sends it to both. What is sent to the doctor alone is passed on, once, too."""
+    master, slave = os.openpty()
+    words = ["-m", "antifreeze", "doctor", "run", "--keep", str(tmp_path), "--", sys.executable, "-c", COUNTS]
+    command = [sys.executable, "-c", IN_TERMINAL, *words]
+    with os.fdopen(master, "wb", buffering=0) as keyboard:
+        with os.fdopen(slave, "rb") as terminal:
+            process = subprocess.Popen(command, stdin=terminal, stdout=subprocess.PIPE, text=True)
+        with process:
+            try:
+                assert process.stdout is not None
+                assert process.stdout.readline() == "ready\n"
+                until(lambda: has(process.pid, signal.SIGINT, "SigBlk"))
+                keyboard.write(b"\x03")
+                assert process.stdout.readline() == "interrupt 1\n"
+                until(lambda: not has(process.pid, signal.SIGINT, "ShdPnd"))
+                process.send_signal(signal.SIGINT)
+                assert process.stdout.readline() == "interrupt 2\n"
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(PATIENCE_S) == 42
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)

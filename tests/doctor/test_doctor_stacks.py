@@ -149,6 +149,13 @@ def test_it_fails_once(spy: Path) -> None:
     assert count(spy) == 2
 
 
+def test_it_fails_with_a_trace_of_its_own(spy: Path) -> None:
+    """The error is passed on, not where in py-spy it was."""
+    does(spy, "printf 'Error: Bad address\\n\\nStack backtrace:\\n  11: main\\n' >&2", "exit 1")
+
+    assert read_stacks(1) == ((), "py-spy: Error: Bad address")
+
+
 def test_it_fails_each_time(spy: Path) -> None:
     """Its last words are passed on."""
     does(spy, "printf 'Error: first\\nError: last\\n\\n' >&2", "exit 1")

@@ -122,6 +122,12 @@ STALLS: list[tuple[Cause, dict[str, Any]]] = [
     (Cause.UNKNOWN, {"state": "S", "syscall": "12345", "wchan": "something_new"}),
     (Cause.DEAD_DISK, {"state": "D", "syscall": "read", "syscall_target": "/nfs/x", "wchan": "folio_wait_bit"}),
     (Cause.FILE, {"state": "D", "syscall": "read", "syscall_target": "/nfs/x", "moved_bytes": 4096}),
+    (Cause.CHILD, {"state": "D", "syscall": "clone3", "wchan": "kernel_clone", "moved_bytes": 4096}),
+    (Cause.CHILD, {"state": "D", "syscall": "vfork", "wchan": "wait_for_vfork_done"}),
+    (Cause.CHILD, {"state": "D", "syscall": "clone"}),
+    (Cause.CHILD, {"state": "D", "syscall": "", "wchan": "kernel_clone"}),
+    (Cause.DEAD_DISK, {"state": "D", "syscall": "clone3", "wchan": "folio_wait_bit"}),
+    (Cause.DEAD_DISK, {"state": "D", "syscall": "", "wchan": ""}),
     (Cause.SLEEPING, {"syscall": "clock_nanosleep", "wchan": "hrtimer_nanosleep"}),
     (Cause.SLEEPING, {"syscall": "restart_syscall", "wchan": "hrtimer_nanosleep"}),
     (Cause.SLEEPING, {"syscall": "", "wchan": "do_nanosleep"}),
@@ -175,6 +181,22 @@ def test_a_stall_is_named_by_what_shows_of_it(cause: Cause, facts: dict[str, Any
     assert finding.cause is cause
     assert finding.title == cause.title
     assert finding.evidence_lines
+
+
+def test_who_starts_a_program_is_not_taken_for_one_that_waits_for_a_disk() -> None:
+    """The kernel lets it wait in the same state until the new process has begun the program."""
+    lines = find_cause(Evidence(state="D", syscall="clone3", wchan="kernel_clone")).evidence_lines
+
+    assert "it starts a program, and the new process has not got as far as to begin it" in lines
+
+
+def test_who_waits_for_memory_is_not_said_to_be_killed() -> None:
+    """Nor to wait for a disk, whose state it has: its control group is full, and the kernel may not kill there."""
+    finding = find_cause(Evidence(state="D", wchan="mem_cgroup_oom_synchronize", rss_nbytes=700_000_000))
+
+    assert finding.cause is Cause.OUT_OF_MEMORY
+    assert finding.title == "waits for memory, of which its control group has none left"
+    assert "it held 700.0 MB of memory" in finding.evidence_lines
 
 
 def test_every_cause_can_be_found() -> None:

@@ -61,10 +61,14 @@ class Finding:
     cause: Cause
     evidence_lines: tuple[str, ...]
     exit_code: int | None = None
+    words: str = ""
+    """What the worker does, where the words of the cause would not be true."""
 
     @property
     def title(self) -> str:
         """What the worker did, for a message. A death by a signal has the name of the signal in it."""
+        if self.words:
+            return self.words
         if self.exit_code is None or self.cause is Cause.OUT_OF_MEMORY:
             return self.cause.title
         words = describe_exit(self.exit_code)

@@ -31,6 +31,7 @@ _STATES = {
     "X": "ended",
 }
 _FREEZERS = ("refrigerator", "freezer")  # a frozen control group shows as S or D, and only by this
+_NO_MEMORY = "mem_cgroup_oom"  # a control group that is full, and whose processes the kernel may not kill
 _STREAMS = {0: "stdin", 1: "stdout", 2: "stderr"}
 
 
@@ -56,6 +57,7 @@ _CALLS = _by_word(
 )
 _READS = _words("read readv pread64 preadv preadv2")
 _WRITES = _words("write writev pwrite64 pwritev pwritev2")
+_BIRTHS = _words("vfork clone clone3")
 _AMBIGUOUS = _words("futex futex_wait poll ppoll select pselect6 epoll_wait epoll_pwait epoll_pwait2")
 """Calls that stand behind waits of several kinds: here the Python stack knows more."""
 
@@ -115,7 +117,9 @@ def find_cause(evidence: Evidence) -> Finding:
     lines = [*_lines_of_process(evidence, cause), *(str(frame) for frame in user_frames(evidence.frames))]
     if cause is Cause.ORPHANED:
         lines = ["how it ended is not known"]
-    return Finding(cause=cause, evidence_lines=tuple(lines), exit_code=evidence.exit_code)
+    waits = cause is Cause.OUT_OF_MEMORY and evidence.exit_code is None
+    words = "waits for memory, of which its control group has none left" if waits else ""
+    return Finding(cause=cause, evidence_lines=tuple(lines), exit_code=evidence.exit_code, words=words)
 
 
 def _death(evidence: Evidence) -> Cause:
@@ -136,8 +140,8 @@ def _stall(evidence: Evidence) -> Cause:
         return _BY_STATE.get(evidence.state, Cause.UNKNOWN)
     if any(word in evidence.wchan for word in _FREEZERS):
         return Cause.STOPPED
-    if evidence.state == "D":  # a disk that gives bytes is slow, not dead
-        return Cause.FILE if evidence.moved_bytes else Cause.DEAD_DISK
+    if evidence.state == "D":
+        return _deep_wait(evidence)
     # On a machine with too few cores a loop gets a small share. It is still seen running each time.
     running = evidence.state == "R" and not evidence.syscall and not evidence.changing
     if evidence.cpu_share >= BUSY_SHARE or running:
@@ -145,6 +149,22 @@ def _stall(evidence: Evidence) -> Cause:
     if evidence.changing:
         return Cause.RETRYING
     return _wait(evidence)
+
+
+def _deep_wait(evidence: Evidence) -> Cause:
+    """Return what a wait is for that no signal ends. Nearly always it is a disk."""
+    if _NO_MEMORY in evidence.wchan:
+        return Cause.OUT_OF_MEMORY
+    if _gives_birth(evidence):
+        return Cause.CHILD
+    return Cause.FILE if evidence.moved_bytes else Cause.DEAD_DISK  # a disk that gives bytes is slow, not dead
+
+
+def _gives_birth(evidence: Evidence) -> bool:
+    """Whether it starts a program: it waits, as if for a disk, until the new process has begun it."""
+    channel = evidence.wchan in ("", "kernel_clone", "_do_fork", "do_fork") or "vfork" in evidence.wchan
+    called = evidence.syscall in _BIRTHS or (not evidence.syscall and evidence.wchan != "")
+    return evidence.state == "D" and channel and called
 
 
 def _wait(evidence: Evidence) -> Cause:
@@ -209,6 +229,8 @@ def _lines_of_process(evidence: Evidence, cause: Cause) -> list[str]:
         lines.append(f"native code that it has called: {', '.join(evidence.libraries)}")
     if cause is Cause.FORK:
         lines.append("it was forked from the trainer, and no thread of it could wake it")
+    if evidence.exit_code is None and _gives_birth(evidence):
+        lines.append("it starts a program, and the new process has not got as far as to begin it")
     if evidence.threads > 1 or evidence.children:
         lines.append(f"threads: {evidence.threads}, processes that it started: {evidence.children}")
     if _is_starting(evidence):

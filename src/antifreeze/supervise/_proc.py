@@ -234,7 +234,8 @@ def _syscall(text: str) -> tuple[str, int, tuple[int, ...]]:
 def _target(home: Path, fd: int, call: str) -> str:
     """Return what a descriptor of a process stands for."""
     try:
-        link = str((home / "fd" / str(fd)).readlink())
+        # A name need not be text, and what is said of it must be printable.
+        link = os.fsencode((home / "fd" / str(fd)).readlink()).decode("utf-8", "replace")
     except OSError:
         return ""
     if link.startswith("socket:["):

@@ -13,7 +13,7 @@ getdents64 217  restart_syscall 219  semtimedop 220  fadvise64 221  clock_nanosl
 epoll_wait 232  waitid 247  openat 257  mkdirat 258  newfstatat 262  unlinkat 263  renameat 264
 readlinkat 267  faccessat 269  pselect6 270  ppoll 271  epoll_pwait 281  fallocate 285  accept4 288
 preadv 295  pwritev 296  recvmmsg 299  sendmmsg 307  renameat2 316  getrandom 318  copy_file_range 326
-preadv2 327  pwritev2 328  statx 332  io_uring_enter 426  openat2 437  faccessat2 439  epoll_pwait2 441
+preadv2 327  pwritev2 328  statx 332  io_uring_enter 426  clone3 435  openat2 437  faccessat2 439  epoll_pwait2 441
 futex_waitv 449  futex_wait 455
 """
 _AARCH64 = """
@@ -25,7 +25,7 @@ waitid 95  futex 98  nanosleep 101  clock_nanosleep 115  sched_yield 124  restar
 rt_sigsuspend 133  rt_sigtimedwait 137  msgrcv 188  msgsnd 189  semtimedop 192  semop 193  accept 202
 connect 203  sendto 206  recvfrom 207  sendmsg 211  recvmsg 212  munmap 215  clone 220  execve 221  mmap 222
 fadvise64 223  msync 227  madvise 233  accept4 242  recvmmsg 243  wait4 260  sendmmsg 269  renameat2 276
-getrandom 278  copy_file_range 285  preadv2 286  pwritev2 287  statx 291  io_uring_enter 426  openat2 437
+getrandom 278  copy_file_range 285  preadv2 286  pwritev2 287  statx 291  io_uring_enter 426  clone3 435  openat2 437
 faccessat2 439  epoll_pwait2 441  futex_waitv 449  futex_wait 455
 """
 

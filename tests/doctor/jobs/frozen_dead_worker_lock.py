@@ -36,6 +36,6 @@ if __name__ == "__main__":
         try:
             for batch in DataLoader(dataset, batch_size=4, num_workers=2):
                 print(batch)
-        except RuntimeError as error:
+        except (RuntimeError, OSError) as error:
             print(error)
             dataset.again = True

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from types import MappingProxyType
 
+from antifreeze.doctor._cgroup import groups_of, limits_of
 from antifreeze.doctor.check._facts import Facts
 
 _SHM = Path("/dev/shm")  # noqa: S108
@@ -20,7 +21,7 @@ _UNLIMITED = 1 << 60
 def read_facts(root: Path = Path("/")) -> Facts:
     """Return the facts of this machine. Nothing is imported and nothing is started for it."""
     size, free = _space(_SHM)
-    groups = _groups(root)
+    groups = groups_of(root)
     return Facts(
         shm_nbytes=size,
         shm_free_nbytes=free,
@@ -85,24 +86,10 @@ def _open_files() -> int:
     return _UNLIMITED if soft == resource.RLIM_INFINITY else soft
 
 
-def _groups(root: Path) -> list[Path]:
-    """Return the folders of this process's control groups, version 1 and 2, and those above them."""
-    folders: list[Path] = []
-    for line in _read(root / "proc/self/cgroup").splitlines():
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        base = root / "sys/fs/cgroup" / controllers if controllers else root / "sys/fs/cgroup"
-        own = base / path.lstrip("/")
-        # In a container the path can be that of the host, while its own group is mounted at the top.
-        folders += [folder for folder in (own, *own.parents) if folder == base or base in folder.parents]
-    return list(dict.fromkeys(folders))
-
-
 def _memory(root: Path, groups: list[Path]) -> int | None:
-    limits = [_whole(_read(group / name)) for group in groups for name in ("memory.max", "memory.limit_in_bytes")]
+    known = [limit_nbytes for _, limit_nbytes in limits_of(groups)]
     total = [line.split()[1] for line in _read(root / "proc/meminfo").splitlines() if line.startswith("MemTotal:")]
-    limits += [int(kib) * 1024 for kib in total if kib.isdigit()]
-    known = [limit for limit in limits if limit is not None and limit < _UNLIMITED]
+    known += [int(kib) * 1024 for kib in total if kib.isdigit()]
     return min(known, default=None)
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from antifreeze.doctor.job._diagnosis import Confidence, Suspect
+from antifreeze.doctor.job._limits import descriptor_lines, more_lines
 from antifreeze.doctor.job._roles import Job
 from antifreeze.doctor.job._seen import Observation
 from antifreeze.doctor.job._stand import Standing
 from antifreeze.doctor.job._words import name_of
 from antifreeze.supervise import Cause, Finding, user_frames
 
+_WORDS = {Cause.OUT_OF_MEMORY: "waits for a worker that the kernel has killed because memory ran out"}
 _SMALL = 128 << 20
 """Containers have 64 MB unless somebody asks for more."""
 
@@ -17,7 +21,13 @@ def lost(seen: Observation, job: Job, trainer: Standing, num_workers: int) -> Su
     """Return why a training loop waits for what no worker makes."""
     machine = seen.machine
     lines = [_workers(num_workers), *trainer.finding.evidence_lines]
-    if trainer.last.ignores_children:
+    killed = bool(machine.group.oom_kills)
+    if killed and (trainer.last.ignores_children or num_workers == 0):
+        cause = Cause.OUT_OF_MEMORY
+        confidence = Confidence.CERTAIN if machine.group.new_oom_kills else Confidence.LIKELY
+        if trainer.last.ignores_children:
+            lines.insert(1, "the training process ignores SIGCHLD, and is not told of the end of a worker")
+    elif trainer.last.ignores_children:
         cause, confidence = Cause.UNNOTICED_DEATH, Confidence.CERTAIN
         lines.insert(1, "the training process ignores SIGCHLD")
     elif said := machine.last_error:
@@ -36,15 +46,24 @@ def lost(seen: Observation, job: Job, trainer: Standing, num_workers: int) -> Su
     if cause is Cause.SHARED_MEMORY:
         size = f"{machine.shm_nbytes / 1e6:,.0f} MB, of which {machine.shm_free_nbytes / 1e6:,.0f} MB are free"
         lines.append(f"size of /dev/shm: {size}")
+    lines += [*more_lines(seen, trainer.last, cause), *_files_of_workers(seen, job)]
     return Suspect(
         pid=trainer.last.pid,
         name=name_of(job),
-        finding=Finding(cause=cause, evidence_lines=tuple(lines)),
+        finding=Finding(cause=cause, evidence_lines=tuple(lines), words=_WORDS.get(cause, "")),
         confidence=confidence,
         still_s=trainer.looked_s,
         frames=user_frames(trainer.last.frames),
         folder=trainer.last.folder,
     )
+
+
+def _files_of_workers(seen: Observation, job: Job) -> Iterator[str]:
+    """Yield which workers may hardly open more files: then a batch cannot be sent."""
+    for process in seen.snapshots[-1].processes:
+        if process.pid in job.workers:
+            who = name_of(job, worker=job.workers.index(process.pid), pid=process.pid)
+            yield from descriptor_lines(process, f"{who} has")
 
 
 def _workers(num_workers: int) -> str:

@@ -14,32 +14,33 @@ Stuck is said only of what cannot end by itself, or of what has not moved for th
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from antifreeze.doctor.job._diagnosis import Confidence, Diagnosis, Suspect, Verdict
 from antifreeze.doctor.job._idle import lost
+from antifreeze.doctor.job._limits import last_threads, more_lines
 from antifreeze.doctor.job._roles import Doing, Job, find_jobs
 from antifreeze.doctor.job._seen import Observation
-from antifreeze.doctor.job._stand import Standing, stand
+from antifreeze.doctor.job._stand import OPEN_END_S, Standing, stand
 from antifreeze.doctor.job._words import missing, name_of, share_of_waiting, summary, where_time_goes, with_places
-from antifreeze.supervise import Cause, is_ours, user_frames
+from antifreeze.supervise import Cause, Finding, is_ours, user_frames
 
-OPEN_END_S = 5.5
-"""A wait without a limit that may still end by itself is called stuck when it has lasted this long."""
 _BLIND_S = 60.0
 """The same where no Python lines can be seen, so that it may be a sleep."""
 _LONG_S = 300.0
 """Who still moves, or sleeps, is called stuck only when it takes this long."""
-_FOR_EVER = frozenset({Cause.FORK, Cause.STOPPED, Cause.FULL_PIPE, Cause.DEAD_DISK, Cause.RANK})
+_FOR_EVER = frozenset({Cause.FORK, Cause.STOPPED, Cause.FULL_PIPE, Cause.RANK})
 """What does not end by itself."""
 _PEOPLE = frozenset({Cause.TRACED, Cause.INPUT})
 """What ends when a person wants it to."""
-_HELD = frozenset({Cause.STOPPED, Cause.TRACED, Cause.DEAD_DISK})
+_HELD = frozenset({Cause.STOPPED, Cause.TRACED, Cause.DEAD_DISK, Cause.OUT_OF_MEMORY})
 """What can be done to a process that is idle."""
-_CERTAIN = frozenset({Cause.STOPPED, Cause.TRACED, Cause.FULL_PIPE, Cause.FORK, Cause.DEAD_DISK})
+_SHOWN = frozenset({Cause.STOPPED, Cause.TRACED, Cause.OUT_OF_MEMORY})
+"""What is certain without Python lines."""
+_CERTAIN = _SHOWN | {Cause.FULL_PIPE, Cause.FORK, Cause.DEAD_DISK}
 _OPEN = frozenset(
     {Cause.NETWORK, Cause.CHILD, Cause.FILE, Cause.LOCK, Cause.UNKNOWN, Cause.SLEEPING, Cause.STARTUP, Cause.FORK}
-)
+) | {Cause.OUT_OF_MEMORY}
 _MOVING = frozenset({Cause.BUSY, Cause.RETRYING, Cause.STARTUP})
 _ORDER = (Verdict.STUCK, Verdict.SLOW, Verdict.HEALTHY)
 
@@ -92,12 +93,14 @@ def _judge_part(seen: Observation, job: Job, *, several: bool) -> _Part:
     trainer = stand(seen, job.trainer, job.workers)
     if trainer.finding.cause in (Cause.STOPPED, Cause.TRACED):
         return _own(seen, job, trainer)
+    if seen.machine.group.waits and (starved := _starved(seen, job, trainer)):
+        return starved
     waits = trainer.always(Doing.DATA, Doing.STARTS, Doing.ENDS)
     blind = trainer.always(Doing.UNKNOWN) and not trainer.moves and bool(job.workers)
     if (waits or blind) and not _batches_come(seen, job, trainer):
         return _without_batches(seen, job, trainer, blind=blind)
     if trainer.always(Doing.COLLECTIVE) and not trainer.moves and several:
-        suspect = _suspect(trainer, name_of(job), cause=Cause.RANK)
+        suspect = _suspect(seen, trainer, name_of(job), cause=Cause.RANK)
         return _Part(job, Verdict.STUCK if trainer.still_s >= OPEN_END_S else Verdict.SLOW, trainer, (suspect,), False)
     if not (trainer.moves or waits or trainer.always(Doing.CHILDREN)):
         return _own(seen, job, trainer)
@@ -116,7 +119,7 @@ def _batches_come(seen: Observation, job: Job, trainer: Standing) -> bool:
 
 def _own(seen: Observation, job: Job, trainer: Standing) -> _Part:
     """Judge a training process that stands at a line of its own."""
-    suspect = _suspect(trainer, name_of(job))
+    suspect = _suspect(seen, trainer, name_of(job))
     verdict, sure = _verdict(seen, trainer, suspect.cause)
     if suspect.cause in _PEOPLE:
         return _Part(job, Verdict.HEALTHY, trainer, (suspect,))
@@ -132,16 +135,30 @@ def _without_batches(seen: Observation, job: Job, trainer: Standing, *, blind: b
             suspect = lost(seen, job, trainer, len(workers))
             return _Part(job, Verdict.STUCK, trainer, (suspect,), seen.snapshots[-1].at_s > seen.snapshots[0].at_s)
         return _own(seen, job, trainer)
-    rows = []
-    for pid, worker in busy.items():
-        suspect = _suspect(worker, name_of(job, worker=job.workers.index(pid), pid=pid))
-        rows.append((*_verdict(seen, worker, suspect.cause), suspect))
-    rows.sort(key=lambda row: (_ORDER.index(row[0]), -row[2].still_s))
+    rows = _rows(seen, job, busy)
     verdict, sure = rows[0][0], rows[0][1]
     moving = [row for row in rows if row[0] is not Verdict.STUCK]
     if verdict is Verdict.STUCK and moving and rows[0][2].cause is Cause.LOCK:
         verdict, sure = Verdict.SLOW, False  # who moves may hold the lock
     return _Part(job, verdict, trainer, tuple(row[2] for row in rows), sure)
+
+
+def _starved(seen: Observation, job: Job, trainer: Standing) -> _Part | None:
+    """Judge a job in which somebody waits for memory: whatever the others do, they will soon, too."""
+    workers = {pid: worker for pid, worker in _living(seen, job).items() if worker.finding.cause is Cause.OUT_OF_MEMORY}
+    if not workers:
+        return _own(seen, job, trainer) if trainer.finding.cause is Cause.OUT_OF_MEMORY else None
+    rows = _rows(seen, job, workers)
+    return _Part(job, rows[0][0], trainer, tuple(row[2] for row in rows), rows[0][1])
+
+
+def _rows(seen: Observation, job: Job, workers: dict[int, Standing]) -> list[tuple[Verdict, bool, Suspect]]:
+    """Return workers as suspects, each with its verdict and whether that is sure, the worst first."""
+    rows = []
+    for pid, worker in workers.items():
+        suspect = _suspect(seen, worker, name_of(job, worker=job.workers.index(pid), pid=pid))
+        rows.append((*_verdict(seen, worker, suspect.cause), suspect))
+    return sorted(rows, key=lambda row: (_ORDER.index(row[0]), -row[2].still_s))
 
 
 def _living(seen: Observation, job: Job) -> dict[int, Standing]:
@@ -166,22 +183,27 @@ def _verdict(seen: Observation, standing: Standing, cause: Cause) -> tuple[Verdi
         return Verdict.STUCK, True
     if cause in _PEOPLE:
         return Verdict.SLOW, True
+    if cause is Cause.DEAD_DISK:
+        return (Verdict.STUCK, True) if max(standing.quiet_s, seen.still_s) >= OPEN_END_S else (Verdict.SLOW, False)
     if cause in _MOVING and standing.moves:
         return (Verdict.STUCK, True) if seen.still_s >= _LONG_S else (Verdict.SLOW, False)
     if limit_s is not None and math.isfinite(limit_s):
         long = limit_s + standing.still_s >= _LONG_S
         return (Verdict.STUCK if long else Verdict.SLOW), long
     if cause in _OPEN and not standing.moves:
-        enough_s = OPEN_END_S if standing.last.frames else _BLIND_S
+        enough_s = OPEN_END_S if standing.last.frames or cause in _SHOWN else _BLIND_S
         return (Verdict.STUCK, True) if max(standing.still_s, seen.still_s) >= enough_s else (Verdict.SLOW, False)
     return Verdict.SLOW, False
 
 
-def _suspect(standing: Standing, name: str, cause: Cause | None = None) -> Suspect:
+def _suspect(seen: Observation, standing: Standing, name: str, cause: Cause | None = None) -> Suspect:
     finding = standing.finding
     if cause is not None:
-        finding = type(finding)(cause=cause, evidence_lines=finding.evidence_lines)
-    has_stacks = bool(standing.last.frames) or finding.cause in (Cause.STOPPED, Cause.TRACED)
+        finding = Finding(cause=cause, evidence_lines=finding.evidence_lines)
+    waited_for = last_threads(standing.last)
+    more = more_lines(seen, standing.last, finding.cause)
+    finding = replace(finding, evidence_lines=(*finding.evidence_lines, *more))
+    has_stacks = bool(standing.last.frames) or finding.cause in _SHOWN
     confidence = Confidence.CERTAIN if finding.cause in _CERTAIN and has_stacks else Confidence.LIKELY
     if finding.cause is Cause.UNKNOWN or not has_stacks:
         confidence = Confidence.POSSIBLE
@@ -192,7 +214,7 @@ def _suspect(standing: Standing, name: str, cause: Cause | None = None) -> Suspe
         confidence=confidence,
         sample=standing.last.sample,
         still_s=standing.still_s,
-        frames=user_frames(standing.evidence.frames),
+        frames=user_frames(waited_for[0].frames if waited_for else standing.evidence.frames),
         folder=standing.last.folder,
     )
 

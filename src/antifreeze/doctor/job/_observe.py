@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from antifreeze.doctor._cgroup import GroupMemory, memory_of
 from antifreeze.doctor.job._processes import read_machine, read_process, tree
 from antifreeze.doctor.job._seen import Observation, Process, Snapshot
 from antifreeze.doctor.job._stacks import THREADS, own_stacks, own_threads, read_stacks
@@ -17,21 +18,24 @@ SHORT_S, LONG_S = 3.0, 7.0
 _PAUSE_S = 0.6
 _AT_ONCE = 4
 _MOST_STACKS = 96
-_SILENT_STATES = ("D", "Z", "X")
-"""Processes in these states are not asked for their stacks: they have none, or reading could last as they do."""
+_BIRTHS = ("vfork", "clone", "clone3")
 
 
 class Gone(Exception):
     """The job has ended."""
 
 
-def observe(root: int, is_enough: Callable[[Observation], bool], *, still_s: float = 0.0) -> Observation:
+def observe(
+    root: int, is_enough: Callable[[Observation], bool], *, still_s: float = 0.0, oom_kills: int | None = None
+) -> Observation:
     """Return what was seen of a job and of everything that it has started.
 
-    Looking ends after ``SHORT_S`` if that was enough, and after ``LONG_S`` in any case.
+    Looking ends after ``SHORT_S`` if that was enough, and after ``LONG_S`` in any case. ``oom_kills``: how many there
+    had been when somebody began to watch it; now, if None.
     """
     begin_s = ended_s = time.monotonic()
     machine = read_machine(root)
+    before = machine.group.oom_kills if oom_kills is None else oom_kills
     snapshots: list[Snapshot] = []
     with ThreadPoolExecutor(_AT_ONCE, THREADS) as pool:
         while True:
@@ -39,6 +43,7 @@ def observe(root: int, is_enough: Callable[[Observation], bool], *, still_s: flo
             if not found.processes or found.processes[0].pid != root or found.processes[0].state in ("Z", "X"):
                 raise Gone
             snapshots.append(found)
+            machine = dataclasses.replace(machine, group=_since(before, memory_of(root)))
             seen = Observation(root=root, snapshots=tuple(snapshots), machine=machine, still_s=still_s)
             last_s, ended_s = ended_s, time.monotonic()
             took_s = ended_s - begin_s
@@ -46,6 +51,10 @@ def observe(root: int, is_enough: Callable[[Observation], bool], *, still_s: flo
             if took_s + (ended_s - last_s) >= LONG_S or (took_s >= SHORT_S and is_enough(seen)):
                 return seen
             time.sleep(_PAUSE_S)
+
+
+def _since(oom_kills: int, group: GroupMemory) -> GroupMemory:
+    return dataclasses.replace(group, new_oom_kills=max(0, group.oom_kills - oom_kills))
 
 
 def snapshot(root: int, pool: ThreadPoolExecutor) -> Snapshot:
@@ -58,12 +67,22 @@ def snapshot(root: int, pool: ThreadPoolExecutor) -> Snapshot:
 
 
 def _with_stacks(process: Process, wanted: bool) -> Process:
-    if not wanted or process.state in _SILENT_STATES or not _is_python(process):
+    if not wanted or _is_silent(process) or not _is_python(process):
         return process
     if process.pid == os.getpid():
         return _without_us(process)
     stacks, error = read_stacks(process.pid)
     return dataclasses.replace(process, stacks=stacks, stacks_error=error)
+
+
+def _is_silent(process: Process) -> bool:
+    """Whether a process has no stacks, or waits in such a way that reading its memory could last as long as it does."""
+    if process.state != "D":
+        return process.state in ("Z", "X")
+    if any(thread.state == "D" for thread in process.threads if thread.tid != process.pid):
+        return True
+    main = process.main
+    return not (main.path or main.syscall in _BIRTHS or main.starves)
 
 
 def _without_us(process: Process) -> Process:

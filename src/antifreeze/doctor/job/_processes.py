@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from antifreeze.doctor._cgroup import memory_of
+from antifreeze.doctor.job._files import Place, place_of
 from antifreeze.doctor.job._secrets import clean, without_secrets
 from antifreeze.doctor.job._seen import Machine, Process, Thread
 from antifreeze.doctor.job._waits import Wait, libraries_of, wait_of
@@ -85,6 +87,7 @@ def read_machine(pid: int, *, proc: Path = _PROC) -> Machine:
         memory_nbytes=1024 * _number(memory.get("MemTotal", "").replace("kB", "")),
         memory_free_nbytes=1024 * _number(memory.get("MemAvailable", "").replace("kB", "")),
         oom_kills=oom_kills(),
+        group=memory_of(pid, root=proc.parent),
         last_error=_last_error(proc / str(pid) / "fd" / "2"),
     )
 
@@ -107,11 +110,16 @@ def _last_error(stderr: Path) -> str:
 def _threads(pid: int, closely: bool, proc: Path) -> Iterator[Thread]:
     libraries = libraries_of(pid, proc=proc) if closely else ()
     now_s = _ran_s(proc / "thread-self" / "sched")
-    for tid in sorted(int(entry) for entry in _entries(proc / str(pid) / "task"))[:_MOST_THREADS]:
+    tids = sorted(int(entry) for entry in _entries(proc / str(pid) / "task"))[:_MOST_THREADS]
+    looks = {tid: look(pid, tid, proc=proc) for tid in tids}
+    # Its memory can be read unless a thread waits inside of the kernel for the right to change it.
+    may_read = not any(seen.state == "D" for tid, seen in looks.items() if tid != pid)
+    for tid in tids:
         home = proc / str(pid) / "task" / str(tid)
-        seen = look(pid, tid, proc=proc)
+        seen = looks[tid]
         # Where the main thread is, everything is wanted; of the others only whether they move.
         wait = wait_of(pid, seen, libraries, proc=proc) if closely and tid == pid else Wait()
+        place = place_of(pid, seen, may_read=may_read, proc=proc) if tid == pid else Place()
         ran_s = _ran_s(home / "sched")
         fields = _text(home / "stat").rpartition(")")[2].split()
         yield Thread(
@@ -122,6 +130,8 @@ def _threads(pid: int, closely: bool, proc: Path) -> Iterator[Thread]:
             syscall=seen.syscall,
             fd=seen.syscall_fd,
             target=seen.syscall_target,
+            path=place.path,
+            mount=place.mount,
             wakes=seen.wakes,
             cpu_s=_seconds(fields[11:13]),
             idle_s=max(0.0, now_s - ran_s) if now_s and ran_s else None,

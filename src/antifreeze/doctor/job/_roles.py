@@ -129,18 +129,26 @@ def was_forked(process: Process, parent: Process | None) -> bool:
 def find_jobs(snapshot: Snapshot) -> tuple[Job, ...]:
     """Return the training processes of a tree, each with its workers, in the order of their ranks."""
     by_pid = {process.pid: process for process in snapshot.processes}
-    trainers = [p for p in snapshot.processes if _is_python(p) and not is_helper(p) and _is_rank(p, by_pid)]
+    by_pid = {pid: process for pid, process in by_pid.items() if not _is_unborn(process, by_pid)}
+    born = tuple(by_pid.values())
+    trainers = [p for p in born if _is_python(p) and not is_helper(p) and _is_rank(p, by_pid)]
     launchers = {p.parent for p in trainers} | {a for p in trainers for a in _ancestors(p, by_pid)}
     trainers = [p for p in trainers if p.pid not in launchers or not _launches(p)]
     found = [
         Job(
             p.pid,
-            tuple(w.pid for w in snapshot.processes if _trainer_of(w, by_pid, {t.pid for t in trainers}) == p.pid),
+            tuple(w.pid for w in born if _trainer_of(w, by_pid, {t.pid for t in trainers}) == p.pid),
             p.rank,
         )
         for p in trainers
     ]
     return tuple(sorted(found, key=lambda job: (job.rank is None, job.rank or 0, job.trainer)))
+
+
+def _is_unborn(process: Process, by_pid: dict[int, Process]) -> bool:
+    """Whether it has not begun its program, and until then has the name and the memory of who starts it."""
+    parent = by_pid.get(process.parent)
+    return parent is not None and parent.state == "D" and parent.main.syscall in ("vfork", "clone", "clone3")
 
 
 def _is_rank(process: Process, by_pid: dict[int, Process]) -> bool:

@@ -6,6 +6,7 @@ import contextlib
 import signal
 import subprocess
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
+from antifreeze.doctor._cgroup import memory_of
 from antifreeze.doctor._terminal import Paper
 from antifreeze.doctor.job._diagnosis import Verdict
 from antifreeze.doctor.job._fix import fixes_of
@@ -20,12 +22,15 @@ from antifreeze.doctor.job._judge import is_enough, judge
 from antifreeze.doctor.job._observe import Gone, observe, snapshot
 from antifreeze.doctor.job._render import as_text
 from antifreeze.doctor.job._seen import Observation, Snapshot
+from antifreeze.doctor.job._stacks import THREADS
 from antifreeze.doctor.job._store import keep
 from antifreeze.supervise import Cause
 
 _LOOKS = 6
 """How often is looked within the time after which a job counts as standing still."""
 _AT_ONCE = 2
+_INTERRUPT_S = 0.2
+_BY_PROCESS = 0  # SI_USER, and what is less; the kernel's own are greater
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -68,6 +73,7 @@ class _Watch:
         self._looks: deque[Snapshot] = deque()
         self._said: _Said | None = None
         self._number = 0
+        self._oom_kills = memory_of(pid).oom_kills
 
     def look(self) -> None:
         """Look once. Diagnose if that makes it long enough."""
@@ -94,7 +100,7 @@ class _Watch:
             self._speak(seen.at_s - begun_s)
 
     def _speak(self, still_s: float) -> None:
-        seen = observe(self._pid, is_enough, still_s=still_s)
+        seen = observe(self._pid, is_enough, still_s=still_s, oom_kills=self._oom_kills)
         diagnosis = judge(seen)
         if diagnosis.verdict is Verdict.HEALTHY or not diagnosis.suspects:  # it went on while it was looked at
             self._said = None
@@ -114,18 +120,34 @@ class _Watch:
 
 @contextlib.contextmanager
 def _signals_for(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Pass signals on to the job. Ctrl-C reaches it by itself: the terminal sends it to both."""
+    """Pass signals on to the job, but not what comes from the terminal: that sends Ctrl-C to both."""
 
     def forward(number: int, _: FrameType | None) -> None:
         process.send_signal(number)
 
     before = {number: signal.signal(number, forward) for number in _FORWARDED}
-    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # it waits for the thread below
+    over = threading.Event()
+    thread = threading.Thread(target=_forward_interrupts, args=(process, over), name=f"{THREADS}-signals")
+    thread.start()
     try:
         yield
     finally:
+        over.set()
+        thread.join(10 * _INTERRUPT_S)
+        while signal.sigtimedwait([signal.SIGINT], 0) is not None:  # what came as the job ended is not for us
+            pass
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for number, handler in before.items():
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+
+
+def _forward_interrupts(process: subprocess.Popen[bytes], over: threading.Event) -> None:
+    """Pass on SIGINT, if a process has sent it. Only whoever waits for a signal is told who sent it."""
+    while not over.is_set():
+        found = signal.sigtimedwait([signal.SIGINT], _INTERRUPT_S)
+        if found is not None and found.si_code <= _BY_PROCESS:
+            process.send_signal(signal.SIGINT)
 
 
 def to_stderr(text: str) -> None:

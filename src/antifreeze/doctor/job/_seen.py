@@ -9,6 +9,7 @@ import typing
 from dataclasses import dataclass
 from typing import Any
 
+from antifreeze.doctor._cgroup import GroupMemory
 from antifreeze.supervise import Frame
 
 VERSION = 1
@@ -27,6 +28,10 @@ class Thread:
     fd: int = -1
     target: str = ""
     """What the descriptor stands for."""
+    path: str = ""
+    """The file that its call is about, where that shows."""
+    mount: str = ""
+    """Where that file lies: ``/data (nfs4, server:/export)``."""
     wakes: int = 0
     """How often it has begun to wait."""
     cpu_s: float = 0.0
@@ -40,6 +45,11 @@ class Thread:
     """The thread that holds the lock, where the lock tells."""
     libraries: tuple[str, ...] = ()
     """Native libraries that it has called into, innermost first."""
+
+    @property
+    def starves(self) -> bool:
+        """Whether it waits for memory in a control group that is full, and in which the kernel may not kill."""
+        return "mem_cgroup_oom" in self.wchan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +132,8 @@ class Machine:
     memory_nbytes: int = 0
     memory_free_nbytes: int = 0
     oom_kills: int = 0
+    group: GroupMemory = dataclasses.field(default_factory=GroupMemory)
+    """Of the control groups that the job's first process is in."""
     last_error: str = ""
     """The last error that was printed by a thread which sends batches, if the job's stderr is a file."""
 

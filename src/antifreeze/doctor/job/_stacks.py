@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -18,6 +19,7 @@ from antifreeze.doctor.job._seen import Stack
 from antifreeze.supervise import Frame
 
 _LIMIT_S = 4.0
+_KILLED_S = 1.0
 _TRIES = 3
 _MOST_NATIVE = 8
 _FETCH = "/torch/utils/data/_utils/fetch.py"
@@ -90,14 +92,18 @@ def native_lines(pid: int) -> tuple[str, ...]:
 
 
 def _dump(spy: str, pid: int, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(  # noqa: S603  a number is all that is passed on
-        [spy, "dump", "--json", *options, "--pid", str(pid)],
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=_LIMIT_S,
-        check=False,
+    command = [spy, "dump", "--json", *options, "--pid", str(pid)]
+    process = subprocess.Popen(  # noqa: S603  a number is all that is passed on
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
     )
+    try:
+        output, errors = process.communicate(timeout=_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it may have come to the same dead disk
+            process.communicate(timeout=_KILLED_S)
+        raise
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
 def own_stacks() -> Stacks:
@@ -158,4 +164,5 @@ def _why(text: str) -> str:
     if "ermission" in text or "not permitted" in text:
         return NOT_ALLOWED
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return f"py-spy: {lines[-1] if lines else 'it failed without a word'}"
+    errors = [line for line in lines if line.startswith("Error:")]  # a trace of its own calls may follow
+    return f"py-spy: {(errors or lines or ['it failed without a word'])[-1]}"

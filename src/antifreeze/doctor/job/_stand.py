@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from antifreeze.doctor.job._roles import Doing, doing, function_at, in_worker, was_forked
 from antifreeze.doctor.job._seen import Observation, Process, Thread
-from antifreeze.supervise import Evidence, Finding, Frame, find_cause, is_user
+from antifreeze.supervise import Cause, Evidence, Finding, Frame, find_cause, is_user
 
+OPEN_END_S = 5.5
+"""A wait without a limit that may still end by itself is called stuck when it has lasted this long."""
 _POLL_S = 4.0
 """Who waits in a loop with a limit, as torch does, wakes up about this often."""
 _FEW_WAKES = 3
@@ -33,6 +35,8 @@ class Standing:
     moves: bool
     """Whether it used CPU, moved bytes, woke up often, or was found at different lines."""
     still_s: float
+    quiet_s: float
+    """For how long its main thread has been in one wait, as far as it was seen."""
 
     @property
     def last(self) -> Process:
@@ -55,27 +59,41 @@ def stand(seen: Observation, pid: int, without: Sequence[int] = ()) -> Standing:
     share = cpu_s / looked_s if looked_s else 0.0
     wakes = looks[-1].main.wakes - looks[0].main.wakes
     moves = share > _STILL_SHARE or moved_bytes > 0 or _wakes_often(wakes, looked_s) or len(_places(looks)) > 1
-    moves = moves or len({look.sample for look in looks}) > 1
+    moves = moves or _goes_on(looks)
+    quiet_s = _quiet_s(looks, times)
+    answers = looks[-1].main.state == "D" and wakes > 0 and quiet_s < OPEN_END_S
     children = sum(process.parent == pid for process in seen.snapshots[-1].processes)
     evidence = _evidence(seen, looks, share=share, moved_bytes=moved_bytes, wakes=wakes, children=children)
+    finding = find_cause(evidence)
+    if answers and finding.cause is Cause.DEAD_DISK:  # bytes of a read are counted only when all of it is done
+        finding = replace(finding, cause=Cause.FILE)
+    moves = moves or answers
     return Standing(
         seen=looks,
         doings=tuple(doing(look) for look in looks),
         looked_s=looked_s,
         evidence=evidence,
-        finding=find_cause(evidence),
+        finding=finding,
         moves=moves,
         still_s=0.0 if moves else max(looked_s, looks[-1].main.idle_s or 0.0),
+        quiet_s=quiet_s,
     )
+
+
+def _quiet_s(looks: Sequence[Process], times: Sequence[float]) -> float:
+    main = looks[-1].main
+    begun_s = next(at_s for look, at_s in zip(looks, times, strict=True) if look.main.wakes == main.wakes)
+    return max(times[-1] - begun_s, main.idle_s or 0.0)
 
 
 def _evidence(
     seen: Observation, looks: Sequence[Process], *, share: float, moved_bytes: int, wakes: int, children: int
 ) -> Evidence:
-    last = looks[-1]
+    # Who starves is woken now and then, to find that there is still no memory.
+    starving = [look for look in looks if look.main.starves]
+    last = starving[-1] if 2 * len(starving) > len(looks) else looks[-1]
     main = last.main
     parent = seen.snapshots[-1].find(last.parent)
-    goes_on = len({look.sample for look in looks}) > 1
     calls = {(look.main.syscall, look.main.wchan, look.main.target) for look in looks}
     return Evidence(
         pid=last.pid,
@@ -87,7 +105,7 @@ def _evidence(
         cpu_share=share,
         moved_bytes=moved_bytes,
         # Who gets from one sample to the next is slow. Who does not, and wakes up again and again, tries in vain.
-        changing=not goes_on and (len(calls) > 1 or (main.syscall in _SLEEPS and wakes > _FEW_WAKES)),
+        changing=not _goes_on(looks) and (len(calls) > 1 or (main.syscall in _SLEEPS and wakes > _FEW_WAKES)),
         threads=len(last.threads),
         children=children,
         rss_nbytes=last.rss_nbytes,
@@ -130,10 +148,17 @@ def _moved(before: Process, now: Thread) -> bool:
     return then is None or now.wakes - then.wakes > _FEW_WAKES or now.cpu_s > then.cpu_s
 
 
+def _goes_on(looks: Sequence[Process]) -> bool:
+    """Whether it was found at different samples."""
+    return len({look.sample for look in looks if look.frames}) > 1
+
+
 def _places(looks: Sequence[Process]) -> set[tuple[Frame, ...]]:
-    """Return the lines at which a process was found, the user's own if there are any."""
+    """Return the lines at which a process was found, the user's own if there are any. A look may have failed."""
     found = set()
     for look in looks:
+        if not look.frames:
+            continue
         mine = [frame for frame in look.frames if is_user(frame)]
         found.add(tuple(mine[:2] or look.frames[:1]))
     return found
