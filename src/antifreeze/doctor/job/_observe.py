@@ -18,7 +18,6 @@ SHORT_S, LONG_S = 3.0, 7.0
 _PAUSE_S = 0.6
 _AT_ONCE = 4
 _MOST_STACKS = 96
-_BIRTHS = ("vfork", "clone", "clone3")
 
 
 class Gone(Exception):
@@ -82,7 +81,7 @@ def _is_silent(process: Process) -> bool:
     if any(thread.state == "D" for thread in process.threads if thread.tid != process.pid):
         return True
     main = process.main
-    return not (main.path or main.syscall in _BIRTHS or main.starves)
+    return not (main.path or main.gives_birth or main.starves)
 
 
 def _without_us(process: Process) -> Process:

@@ -148,7 +148,7 @@ def find_jobs(snapshot: Snapshot) -> tuple[Job, ...]:
 def _is_unborn(process: Process, by_pid: dict[int, Process]) -> bool:
     """Whether it has not begun its program, and until then has the name and the memory of who starts it."""
     parent = by_pid.get(process.parent)
-    return parent is not None and parent.state == "D" and parent.main.syscall in ("vfork", "clone", "clone3")
+    return parent is not None and parent.main.gives_birth
 
 
 def _is_rank(process: Process, by_pid: dict[int, Process]) -> bool:

@@ -51,6 +51,11 @@ class Thread:
         """Whether it waits for memory in a control group that is full, and in which the kernel may not kill."""
         return "mem_cgroup_oom" in self.wchan
 
+    @property
+    def gives_birth(self) -> bool:
+        """Whether it waits for a process that it has started to begin its program."""
+        return self.state == "D" and self.syscall in ("vfork", "clone", "clone3")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
