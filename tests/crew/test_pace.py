@@ -18,7 +18,7 @@ def test_who_sets_it_gets_it(fixed: int, tasks: list[tuple[float, int]]) -> None
     for task in tasks:
         pace.learn(*task)
 
-    assert pace.quota == fixed
+    assert (pace.quota, pace.room) == (fixed, 1)
 
 
 @given(st.lists(st.tuples(seconds, nbytes)))
@@ -29,6 +29,7 @@ def test_it_is_never_less_than_torchs_and_never_without_a_bound(tasks: list[tupl
     for task in tasks:
         pace.learn(*task)
         assert AHEAD <= pace.quota <= 256
+        assert 1 <= pace.room <= pace.quota // 2
 
 
 @given(before=st.lists(st.tuples(seconds, st.integers(0, 1000)), max_size=30), large=st.integers(1 << 22, 1 << 40))
@@ -49,8 +50,8 @@ def test_tiny_tasks_are_grouped_and_slow_ones_are_not() -> None:
         tiny.learn(0.00001, 100)
         slow.learn(0.1, 100)
 
-    assert tiny.quota == 256
-    assert slow.quota == AHEAD
+    assert (tiny.quota, tiny.room) == (256, 128)
+    assert (slow.quota, slow.room) == (AHEAD, 1)
 
 
 def test_tasks_that_become_slow_are_noticed() -> None:

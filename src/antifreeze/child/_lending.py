@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from operator import attrgetter
 from typing import Any
@@ -13,7 +14,7 @@ from antifreeze.child._when_imported import when_imported
 from antifreeze.transport import Outbox
 
 _LARGE = 1 << 15
-_DTYPE, _REQUIRES_GRAD = attrgetter("dtype"), attrgetter("requires_grad")
+_DTYPE = attrgetter("dtype")
 _outboxes: list[Outbox] = []
 
 
@@ -72,10 +73,12 @@ class _Stack:
         first = batch[0]
         if first.is_nested or first.layout is not torch.strided:
             return self._before(batch, collate_fn_map=collate_fn_map)
-        # Shapes that differ are torch's to refuse, by words that people know. Loops in Python would cost as much as it.
-        alike = len(set(map(_DTYPE, batch))) == 1 and not any(map(_REQUIRES_GRAD, batch))
-        lent = _lend(len(batch) * first.nbytes) if alike and first.device.type == "cpu" else None
-        if lent is None:
-            return torch.stack(batch, 0)
-        out = torch.from_numpy(lent).view(first.dtype).reshape(len(batch), *first.shape)
-        return torch.stack(batch, 0, out=out)
+        # Loops in Python would cost as much as stacking itself.
+        alike = first.device.type == "cpu" and len(set(map(_DTYPE, batch))) == 1
+        lent = _lend(len(batch) * first.nbytes) if alike else None
+        if lent is not None:
+            out = torch.from_numpy(lent).view(first.dtype).reshape(len(batch), *first.shape)
+            # What torch refuses, or does not stack into given memory, is its own to say, in words that people know.
+            with contextlib.suppress(RuntimeError):
+                return torch.stack(batch, 0, out=out)
+        return torch.stack(batch, 0)

@@ -113,21 +113,20 @@ class MapProgram(Samples):
             raise Nothing
         return self.collate(samples, kept, desk)
 
-    def _fetch(self, indices: Sequence[Any], skip: tuple[int, ...], desk: Desk) -> tuple[list[Any], list[Any]]:
+    def _fetch(self, indices: Sequence[Any], skip: tuple[int, ...], desk: Desk) -> tuple[list[Any], Sequence[Any]]:
         """Return the samples, and the indices that they have."""
-        samples, kept = [], []
+        samples: list[Any] = []
         began_s = time.perf_counter()
-        dataset = self.dataset
+        dataset, append, without = self.dataset, samples.append, set(skip)
         for position, index in desk.samples(Stage.FETCH, indices, skip):
             try:
-                samples.append(dataset[index])
+                append(dataset[index])
             except BaseException as error:  # noqa: BLE001  border: user code may raise anything, sys.exit among it
                 name = f"sample {index!r}"
                 desk.failed(UserError(f"dataset[{index!r}]", error, sample=name, position=position, can_skip=True))
-                continue
-            kept.append(index)
+                without.add(position)
         desk.add(Stage.FETCH, time.perf_counter() - began_s)
-        return samples, kept
+        return samples, [index for i, index in enumerate(indices) if i not in without] if without else indices
 
     def _fetch_many(self, get_many: Callable[[Any], Any], indices: Any, desk: Desk) -> list[Any] | None:
         """Return all samples at once; None if that fails: asked one by one, the one that fails can be named."""

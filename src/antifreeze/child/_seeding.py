@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.random.mtrand import get_bit_generator, set_bit_generator
 
-from antifreeze.plan import step_seed
+from antifreeze.core import step_seed
 
 _MEMORY = ctypes.c_char * (624 * 4 + 4)  # the words of a Mersenne twister, and the place of the next one
 

@@ -155,7 +155,9 @@ class Epoch:
         given: dict[int, list[Task]] = {}
         some = max(1, self._pace.quota // 8)
         most = max(1, self._pace.quota // 2) if self._someone_starts() else self._pace.quota
+        room = min(most, self._pace.room)
         free = [m for m in self._crew.members if m is not None and self._can_work(m)]
+        free = [m for m in free if self._ledger.load(m.slot) + room <= most]
         while free:
             for member in sorted(free, key=lambda m: self._ledger.load(m.slot)):
                 tasks = self._ledger.give(member.slot, min(some, most - self._ledger.load(member.slot)))

@@ -39,3 +39,8 @@ class Pace:
         by_time = _GROUP_S / max(self._seconds, 1e-6)
         by_size = _GROUP_NBYTES / max(self._nbytes, 1.0)
         return int(max(AHEAD, min(by_time, by_size, _MOST)))
+
+    @property
+    def room(self) -> int:
+        """For how many tasks there should be room with a worker before it is sent any: it works on the others."""
+        return 1 if self._fixed is not None else max(1, self.quota // 2)
