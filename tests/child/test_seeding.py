@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from numpy.random.mtrand import get_bit_generator, set_bit_generator
 
 from antifreeze.child._seeding import _memory_of, seed_now, seeded
-from antifreeze.plan import step_seed
+from antifreeze.core import step_seed
 
 
 def draw() -> list[float]:

@@ -11,9 +11,9 @@ from antifreeze.api._delivery import Batch, Delivery
 from antifreeze.api._iterate import rows_of_epoch
 from antifreeze.api._parts import Parts
 from antifreeze.api._readable import Readable, Reading
-from antifreeze.core import ConfigError
+from antifreeze.core import ConfigError, step_seed
 from antifreeze.loader import Means, Pairs, one_after_the_other, side_by_side
-from antifreeze.plan import Lanes, step_seed
+from antifreeze.plan import Lanes
 from antifreeze.workers import Block, Blocks
 
 

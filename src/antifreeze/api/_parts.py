@@ -7,9 +7,8 @@ from typing import Any
 
 from antifreeze.api import _arguments as check
 from antifreeze.api._readable import Readable, Reading
-from antifreeze.core import ConfigError
+from antifreeze.core import ConfigError, step_seed
 from antifreeze.loader import Shape, Together
-from antifreeze.plan import step_seed
 from antifreeze.workers import Block
 
 

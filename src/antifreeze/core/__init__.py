@@ -26,6 +26,7 @@ from antifreeze.core._errors import (
 from antifreeze.core._manifest import ColumnFacts, File, Manifest
 from antifreeze.core._progress import Progress
 from antifreeze.core._protocols import Format, Fragment
+from antifreeze.core._seeds import step_seed
 from antifreeze.core._state import check_kind, compare, settle
 
 __all__ = [
@@ -60,4 +61,5 @@ __all__ = [
     "check_kind",
     "compare",
     "settle",
+    "step_seed",
 ]

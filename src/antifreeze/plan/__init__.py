@@ -3,7 +3,7 @@
 from antifreeze.plan._lanes import LANES, Lanes, Seat, Steps, apportion, default_lanes, stretch
 from antifreeze.plan._mix import BLOCK_GROUPS, Mix, Weights
 from antifreeze.plan._order import Listed, Order, Sequential, Span, Task, locate, round_at
-from antifreeze.plan._permute import Longs, Use, permutation, step_seed
+from antifreeze.plan._permute import Longs, Use, permutation
 from antifreeze.plan._view import View, some_rows, view_of_all, view_of_range, view_of_rows
 from antifreeze.plan._window import Flight, Limits, may_begin, may_decode
 from antifreeze.plan._woven import Shuffling, Woven, woven
@@ -36,7 +36,6 @@ __all__ = [
     "permutation",
     "round_at",
     "some_rows",
-    "step_seed",
     "stretch",
     "view_of_all",
     "view_of_range",

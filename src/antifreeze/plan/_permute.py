@@ -41,22 +41,3 @@ def permutation(size: int, *, seed: int, epoch: int, use: Use, index: int = 0, l
     keys = (raw >> bits << bits) | np.arange(size, dtype=np.uint64)
     keys.sort()
     return (keys & ((np.uint64(1) << bits) - np.uint64(1))).view(np.int64)
-
-
-def step_seed(*, seed: int, epoch: int, step: int) -> int:
-    """Return the seed of the random numbers that user code sees in a step.
-
-    Not Philox: it is asked for every batch, and making a generator of NumPy's takes longer than sending a small batch.
-    """
-    number = 0
-    for part in (seed, epoch, step):
-        number = _mixed((number ^ part) & _WORD)
-    return number >> 1  # torch wants it to fit a signed number
-
-
-def _mixed(number: int) -> int:
-    """Return a number in which every bit depends on every bit of the given one: the finalizer of splitmix64."""
-    number = (number + 0x9E3779B97F4A7C15) & _WORD
-    number = ((number ^ (number >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
-    number = ((number ^ (number >> 27)) * 0x94D049BB133111EB) & _WORD
-    return number ^ (number >> 31)
