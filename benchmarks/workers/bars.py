@@ -68,7 +68,7 @@ def rate_bars(found: Found) -> Iterator[Bar]:
             (cpu, case.less_cpu, "ms CPU a batch", "≥ {} x less CPU a batch than torch"),
             (rate, case.rate, "batches/s", "≥ {} x torch's batches/s"),
         ):
-            if least is None and case.less_cpu is None and case.rate is None:
+            if least is None and (case.reported or (case.less_cpu is None and case.rate is None)):
                 bar = f"reported: {unit}"
             elif least is None:
                 continue
@@ -99,6 +99,8 @@ def start_bars(found: Found) -> Iterator[Bar]:
         over = [a - b for a, b in zip(times[OURS], times["torch-fork"], strict=False)]
         fork_s = median(times["torch-fork"])
         text = f"fork {median(over):+.2f} s ({min(over):+.2f} to {max(over):+.2f}); fork takes {fork_s:.2f} s"
+        alone = [each["first_s"] for each in found.get(("start", "import", case.name), [])]
+        text += f", a new process {median(alone):.2f} s for `import torch` alone" if alone else ""
         yield Bar(what=what, bar="no slower than torch `fork` + 1 s", measured=text, passed=median(over) <= 1.0)
 
 

@@ -15,11 +15,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
 import time
 from typing import Any
 
-LOADERS = ("antifreeze", "torch-fork", "torch-forkserver", "torch-spawn", "direct")
+LOADERS = ("antifreeze", "torch-fork", "torch-forkserver", "torch-spawn", "direct", "import")
 RATE_WORKERS = 2
 START_WORKERS = 4
 LEAST_BATCHES = 160
@@ -68,10 +69,17 @@ def rate(loader: str, name: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def start(loader: str, name: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Seconds from `iter()` to the first batch. torch is imported before, as in any trainer."""
+    """Seconds from `iter()` to the first batch. torch is imported before, as in any trainer.
+
+    `import` is what a new process needs to import torch, and nothing else.
+    """
     from workers.cases import CASES
 
     del options
+    if loader == "import":
+        began_s = time.perf_counter()
+        subprocess.run([sys.executable, "-c", "import torch, os; os._exit(0)"], check=True, timeout=60)
+        return {"first_s": time.perf_counter() - began_s}
     case = CASES[name]
     made = make_loader(loader, case.make(), num_workers=START_WORKERS, **case.options)
     began_s = time.perf_counter()

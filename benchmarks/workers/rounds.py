@@ -38,8 +38,16 @@ class Measurement:
     def run(self) -> dict[str, Any]:
         """Measure in a fresh process."""
         command = [sys.executable, "-m", "workers.one", self.probe, self.loader, self.what, *self.more]
+        # Packages are compiled when they are installed; a checkout is not, and would be at every start.
+        environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         process = subprocess.Popen(
-            command, cwd=BENCHMARKS, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+            command,
+            cwd=BENCHMARKS,
+            env=environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
         try:
             out, errors = process.communicate(timeout=TIMEOUT_S)
@@ -96,6 +104,7 @@ def one_round(number: int, *, quick: bool) -> Iterator[Measurement]:
     for case in STARTS:
         for loader in START_LOADERS[turn]:
             yield Measurement(probe="start", loader=loader, what=case.name)
+    yield Measurement(probe="start", loader="import", what="start-torch")
     for batch in ("1", "16"):
         yield Measurement(probe="watch", loader=OURS, what=batch, more=("--seconds", "3" if quick else "6"))
     if number < 3:
