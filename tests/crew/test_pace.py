@@ -40,7 +40,7 @@ def test_one_large_task_is_believed_at_once(before: list[tuple[float, int]], lar
         pace.learn(*task)
     pace.learn(0.0, large)
 
-    assert pace.quota * large <= max(AHEAD * large, 1 << 23)
+    assert pace.quota * large <= max(AHEAD * large, 1 << 24)
 
 
 def test_tiny_tasks_are_grouped_and_slow_ones_are_not() -> None:

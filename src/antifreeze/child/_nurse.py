@@ -21,7 +21,7 @@ from antifreeze.transport import BOARD_NBYTES, BoardWriter, Channel, Closed, map
 LINGER_S = float(os.environ.get("ANTIFREEZE_NURSERY_LINGER_S", "1.5"))
 """How long the nursery stays when it has no worker: the next epoch often begins at once. Tests want it to go."""
 _LOOK_S = 0.25
-_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
+_PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_TIMERSLACK = 1, 15, 29
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _LARGE_NBYTES, _KEPT_NBYTES = 32 << 20, 64 << 20
 
@@ -103,6 +103,12 @@ def keep_freed_memory() -> None:
         _libc.mallopt(_M_TRIM_THRESHOLD, _KEPT_NBYTES)
 
 
+def be_on_time() -> None:
+    """Have sleeps and waits with a limit end when they should: the kernel may be late, to wake several at once."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
+
+
 def name_process(name: str) -> None:
     """Give this process a name that people find in ``top``."""
     if sys.platform == "linux":
@@ -175,6 +181,7 @@ class _Nurse:
             os.close(self._wake_out)
             gc.enable()
             keep_freed_memory()
+            be_on_time()
             channel, board, stacks = fds
             memory = map_bytes(board, BOARD_NBYTES)
             _worker.run(Channel(socket.socket(fileno=channel)), BoardWriter(memory), stacks)

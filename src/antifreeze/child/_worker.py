@@ -40,9 +40,9 @@ DUMP_SIGNAL = signal.SIGRTMIN + 7 if sys.platform == "linux" else signal.SIGUSR2
 """Makes a worker write the stacks of its threads, even while native code holds the interpreter's lock."""
 
 _LOOK_S = 1.0
-_GROUP_S = 0.005
+_GROUP_S = 0.01
 _GROUP_NBYTES = 1 << 15  # in the message itself
-_GROUP_SHARED_NBYTES = 1 << 22
+_GROUP_SHARED_NBYTES = 1 << 23
 _GROUP_RESULTS = 256
 MOST_FDS = 200
 """How many descriptors one message may carry; the kernel takes 253."""

@@ -152,15 +152,14 @@ class Epoch:
         Who has least comes first, and who is there first does not take all: else one has two batches in a row, its
         neighbour the next two, and both run out of tasks at the same time, again and again.
         """
+        quota, load = self._pace.quota, self._ledger.load
+        most = max(1, quota // 2) if self._someone_starts() else quota
+        room, some = min(most, self._pace.room), max(1, quota // 8)
+        free = [m for m in self._crew.members if m is not None and load(m.slot) + room <= most and self._can_work(m)]
         given: dict[int, list[Task]] = {}
-        some = max(1, self._pace.quota // 8)
-        most = max(1, self._pace.quota // 2) if self._someone_starts() else self._pace.quota
-        room = min(most, self._pace.room)
-        free = [m for m in self._crew.members if m is not None and self._can_work(m)]
-        free = [m for m in free if self._ledger.load(m.slot) + room <= most]
         while free:
-            for member in sorted(free, key=lambda m: self._ledger.load(m.slot)):
-                tasks = self._ledger.give(member.slot, min(some, most - self._ledger.load(member.slot)))
+            for member in sorted(free, key=lambda m: load(m.slot)):
+                tasks = self._ledger.give(member.slot, min(some, most - load(member.slot)))
                 if not tasks:
                     free.remove(member)
                 given.setdefault(member.slot, []).extend(tasks)

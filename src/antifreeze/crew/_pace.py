@@ -4,8 +4,8 @@ from __future__ import annotations
 
 AHEAD = 2
 """As many as torch's loader gives to each worker."""
-_GROUP_S = 0.02
-_GROUP_NBYTES = 1 << 23
+_GROUP_S = 0.04
+_GROUP_NBYTES = 1 << 24
 _MOST = 256
 _GAIN = 0.2
 
@@ -20,6 +20,8 @@ class Pace:
     def __init__(self, prefetch_factor: int | None) -> None:
         self._fixed = prefetch_factor
         self._seconds = self._nbytes = -1.0
+        self.quota = AHEAD if prefetch_factor is None else max(1, prefetch_factor)
+        """How many tasks a worker may have."""
 
     def learn(self, seconds: float, nbytes: int) -> None:
         """Take one task into account."""
@@ -28,17 +30,10 @@ class Pace:
         self._seconds += _GAIN * (seconds - self._seconds)
         # Large ones are believed at once, small ones slowly: it is memory that this bounds.
         self._nbytes = max(self._nbytes + _GAIN * (nbytes - self._nbytes), float(nbytes))
-
-    @property
-    def quota(self) -> int:
-        """How many tasks a worker may have."""
-        if self._fixed is not None:
-            return max(1, self._fixed)
-        if self._seconds < 0:
-            return AHEAD
-        by_time = _GROUP_S / max(self._seconds, 1e-6)
-        by_size = _GROUP_NBYTES / max(self._nbytes, 1.0)
-        return int(max(AHEAD, min(by_time, by_size, _MOST)))
+        if self._fixed is None:
+            by_time = _GROUP_S / max(self._seconds, 1e-6)
+            by_size = _GROUP_NBYTES / max(self._nbytes, 1.0)
+            self.quota = int(max(AHEAD, min(by_time, by_size, _MOST)))
 
     @property
     def room(self) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 from antifreeze.transport._memory import Bytes
 
 _RECORD = struct.Struct("<qd4qd2q")
+_PACK_INTO = _RECORD.pack_into
 _NAME_START = 80
 _NAME_NBYTES = 200
 BOARD_NBYTES = 4096
@@ -77,7 +78,8 @@ class BoardWriter:
         self._memory = memory.data
         self._fields = memory[: _RECORD.size].data.cast("q")
         self._times = memory[: _RECORD.size].data.cast("d")
-        self._num_samples, self._slowest = 0, 0.0
+        self._notes = self._num_samples = 0
+        self._slowest = 0.0
         self._sample: object = _NONE
         self._first = 0
         self._slowest_of: tuple[object, float] = (_NONE, 0.0)
@@ -118,14 +120,11 @@ class BoardWriter:
             yield position, sample
 
     def _write(self, now_s: float, stage: Stage, step: int, sample: int, position: int) -> None:
-        fields = self._fields
-        # Order: the first and the last number are the same one; a reader that finds them different reads again.
-        fields[0] = number = fields[0] + 1
-        self._times[1] = now_s
-        fields[2], fields[3], fields[4], fields[5] = stage, step, sample, position
-        self._times[6] = self._slowest
-        fields[7] = self._num_samples
-        fields[8] = number
+        # The first and the last number are the same one; a reader that finds them different reads again.
+        self._notes = number = self._notes + 1
+        _PACK_INTO(
+            self._memory, 0, number, now_s, stage, step, sample, position, self._slowest, self._num_samples, number
+        )
 
     def _end(self) -> float:
         """Count the samples that have ended now, if any; return the time."""

@@ -14,6 +14,7 @@ from antifreeze.transport._memory import Bytes, create, lease, map_bytes, rounde
 
 _MOST_FREE = 8
 _MOST_FREE_NBYTES = 64 << 20
+_LOOK_EVERY = 8
 _MOST_LEASES = 512
 _ALIGN = 64
 
@@ -71,7 +72,7 @@ class Outbox:
 
     def __init__(self) -> None:
         self._segments: dict[int, _Segment] = {}
-        self._next = 0
+        self._next = self._messages = 0
         self._news = News()
 
     def lend(self, nbytes: int) -> Bytes:
@@ -130,7 +131,9 @@ class Outbox:
 
     def take_news(self) -> News:
         """Return what the receiver must hear with the next message; the caller closes the descriptors."""
-        self._drop_surplus()
+        self._messages += 1
+        if len(self._segments) > _MOST_FREE and (self._news.opened or self._messages % _LOOK_EVERY == 0):
+            self._drop_surplus()
         news, self._news = self._news, News()
         return news
 
@@ -161,8 +164,6 @@ class Outbox:
 
     def _drop_surplus(self) -> None:
         """Let go of free segments beyond a few: sizes change, and memory that fits no batch any more is a leak."""
-        if len(self._segments) <= _MOST_FREE:
-            return
         unsent = {opened.segment for opened in self._news.opened}
         free = [s for s in self._segments.values() if s.free and s.number not in unsent]
         nbytes = sum(s.nbytes for s in free)
