@@ -102,11 +102,11 @@ def little_memory(folder: Path, *, kills: bool) -> Iterator[Place]:
         (group / "memory.limit_in_bytes").write_text(str(MEMORY_NBYTES))
         if not kills:
             (group / "memory.oom_control").write_text("1")
-        sign = "oom_kill 1" if kills else "under_oom 1"
+        sign = "oom_kill" if kills else "under_oom"
         enter = f'echo $$ > {group}/cgroup.procs && exec "$@"'
         yield Place(
             wrapper=("sh", "-c", enter, "sh"),
-            is_ready=lambda _: sign in (group / "memory.oom_control").read_text().splitlines(),
+            is_ready=lambda _: f"{sign} 0" not in (group / "memory.oom_control").read_text().splitlines(),
         )
 
 

@@ -82,7 +82,8 @@ class Epoch:
         # With the next batch at hand and enough with the workers, there is nothing to be done but to take it.
         if not ledger.is_ready or 2 * (ledger.open - ledger.num_back) < self._pace.quota * crew.terms.num_workers:
             crew.receive()
-            self.look()
+            if self.looked_s_ago() >= _WAIT_S:
+                self.look()
             self._fill()
             self.assign()
         while (outcome := ledger.take()) is not None:
@@ -239,11 +240,8 @@ class Epoch:
         return time.monotonic() - self._looked_s
 
     def look(self) -> None:
-        """Look whether every worker moves; at most five times a second."""
-        now_s = time.monotonic()
-        if now_s - self._looked_s < _WAIT_S:
-            return
-        self._looked_s = now_s
+        """Look whether every worker moves."""
+        now_s = self._looked_s = time.monotonic()
         waiting_s = now_s - self._waiting_since_s if self._waiting_since_s is not None else 0.0
         members = [m for m in self._crew.members if m is not None]
         charges = {m.slot: Charge(self._ledger.load(m.slot), self._attempts(m)) for m in members}
