@@ -232,6 +232,15 @@ def test_a_forked_worker_that_nobody_can_wake() -> None:
     assert "native code that it has called: polars.abi3.so" in found.suspects[0].finding.evidence_lines
 
 
+def test_a_single_look_does_not_tell_a_lost_thread_from_one_that_sleeps() -> None:
+    """A pool that the worker has made after the fork may be about to wake it; who has watched before knows better."""
+    one = watched(trainer(), worker(LOADS, thread=LOCK), looks=1)
+    found = judge(one)
+
+    assert (found.verdict, found.sure) == (Verdict.SLOW, False)
+    assert judge(dataclasses.replace(one, still_s=30.0)).verdict is Verdict.STUCK
+
+
 @pytest.mark.parametrize(
     "thread",
     [

@@ -9,11 +9,12 @@ import subprocess
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from doctor_children import child, in_call, until
 
-from antifreeze.doctor.job._observe import Gone, observe, snapshot
+from antifreeze.doctor.job._observe import LONG_S, SHORT_S, Gone, observe, snapshot
 from antifreeze.doctor.job._processes import command_of, read_machine, read_process, tree
 from antifreeze.doctor.job._seen import Observation, Process, Snapshot, to_values
 
@@ -161,6 +162,30 @@ def test_looking_ends_when_it_is_enough(monkeypatch: pytest.MonkeyPatch) -> None
         assert len(observe(process.pid, lambda _: True).snapshots) == 1
         assert len(observe(process.pid, lambda seen: len(seen.snapshots) == 3).snapshots) == 3
         assert len(observe(process.pid, lambda _: False, still_s=7.0).snapshots) > 1
+
+
+@pytest.mark.parametrize("look_s", [0.1, 1.0, 9.0])
+def test_what_moves_is_seen_to_move_however_long_a_look_takes(monkeypatch: pytest.MonkeyPatch, look_s: float) -> None:
+    """On a busy machine a look can take as long as all of them should."""
+    now_s = [100.0]
+
+    def pass_by(seconds: float) -> None:
+        now_s[0] += seconds
+
+    def look(pid: int, _: object) -> Snapshot:
+        at_s = now_s[0]
+        pass_by(look_s)
+        return Snapshot(at_s=at_s, processes=(Process(pid=pid, state="S"),))
+
+    clock = SimpleNamespace(monotonic=lambda: now_s[0], sleep=pass_by)
+    monkeypatch.setattr("antifreeze.doctor.job._observe.time", clock)
+    monkeypatch.setattr("antifreeze.doctor.job._observe.snapshot", look)
+    for enough in (True, False):
+        began_s = now_s[0]
+        times = [seen.at_s for seen in observe(os.getpid(), lambda _, enough=enough: enough).snapshots]
+
+        assert times[-1] - times[0] >= SHORT_S
+        assert now_s[0] - began_s <= max(LONG_S + look_s, 2.0 * look_s + 1.0)
 
 
 FEEDER = """\

@@ -29,6 +29,8 @@ _BLIND_S = 60.0
 """The same where no Python lines can be seen, so that it may be a sleep."""
 _LONG_S = 300.0
 """Who still moves, or sleeps, is called stuck only when it takes this long."""
+_TURN_S = 2.0
+"""Whoever waits for nobody is told from whoever waits for threads that work by looking for this long."""
 _FOR_EVER = frozenset({Cause.FORK, Cause.STOPPED, Cause.FULL_PIPE, Cause.RANK})
 """What does not end by itself."""
 _PEOPLE = frozenset({Cause.TRACED, Cause.INPUT})
@@ -179,6 +181,8 @@ def _is_idle(worker: Standing, blind: bool) -> bool:
 def _verdict(seen: Observation, standing: Standing, cause: Cause) -> tuple[Verdict, bool]:
     """Return what a cause means for the job, and whether looking longer would not change it."""
     limit_s = standing.evidence.limit_s
+    if cause is Cause.FORK and max(standing.looked_s, seen.still_s) < _TURN_S:
+        return Verdict.SLOW, False  # threads of its own may be about to wake it
     if cause in _FOR_EVER and (standing.last.frames or cause is not Cause.FORK):
         return Verdict.STUCK, True
     if cause in _PEOPLE:

@@ -29,8 +29,9 @@ def observe(
 ) -> Observation:
     """Return what was seen of a job and of everything that it has started.
 
-    Looking ends after ``SHORT_S`` if that was enough, and after ``LONG_S`` in any case. ``oom_kills``: how many there
-    had been when somebody began to watch it; now, if None.
+    Between the first look and the last one are at least ``SHORT_S``: what moves is seen to move, however long a look
+    takes on a busy machine. It ends then if that was enough, else after ``LONG_S``. ``oom_kills``: how many there had
+    been when somebody began to watch it; now, if None.
     """
     begin_s = ended_s = time.monotonic()
     machine = read_machine(root)
@@ -45,9 +46,9 @@ def observe(
             machine = dataclasses.replace(machine, group=_since(before, memory_of(root)))
             seen = Observation(root=root, snapshots=tuple(snapshots), machine=machine, still_s=still_s)
             last_s, ended_s = ended_s, time.monotonic()
-            took_s = ended_s - begin_s
             # The next look takes as long as the last one, and must end in time, too.
-            if took_s + (ended_s - last_s) >= LONG_S or (took_s >= SHORT_S and is_enough(seen)):
+            is_late = ended_s - begin_s + (ended_s - last_s) >= LONG_S
+            if found.at_s - snapshots[0].at_s >= SHORT_S and (is_late or is_enough(seen)):
                 return seen
             time.sleep(_PAUSE_S)
 
