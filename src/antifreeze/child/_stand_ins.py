@@ -64,11 +64,14 @@ class KernelLock:
         wait_s = -1.0 if block and timeout is None else max(timeout or 0.0, 0.0) if block else 0.0
         if not self._inside.acquire(block, wait_s if block else -1):
             return False
-        if self._depth == 0 and not self._take(block, end_s):
-            self._inside.release()
-            return False
-        self._depth += 1
-        return True
+        taken = False
+        try:
+            taken = self._depth > 0 or self._take(block, end_s)
+        finally:
+            if not taken:  # also after an error, a deadlock say: the next sample may need it
+                self._inside.release()
+        self._depth += taken
+        return taken
 
     def _take(self, block: bool, end_s: float | None) -> bool:
         look_s = _LOOK_S
