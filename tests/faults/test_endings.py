@@ -397,11 +397,11 @@ try:
             first = False
 except KeyboardInterrupt:
     # A thread that was being started when the signal came ends by itself; one that is stuck does not.
-    for _ in range(100):
+    for _ in range(500):
         left = [t for t in threading.enumerate() if t.name.startswith("antifreeze")]
         if len(left) <= (sys.argv[2] == "stuck"):
             break
-        left[-1].join(0.02)
+        threading.Event().wait(0.02)  # not join: one that has not begun cannot be joined
     print("interrupted", len(left), flush=True)
     raise
 """
