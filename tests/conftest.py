@@ -191,7 +191,7 @@ def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     end_s = time.monotonic() + _PATIENCE_S
     while any(_more(before).values()) and time.monotonic() < end_s:
         for thread in threading.enumerate():
-            if thread.name.startswith("antifreeze"):
+            if thread.name.startswith("antifreeze") and thread.is_alive():  # one that has not begun cannot be joined
                 thread.join(0.1)
         time.sleep(0.01)
     left = {kind: names for kind, names in _more(before).items() if names}
