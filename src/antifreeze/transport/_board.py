@@ -11,7 +11,8 @@ from typing import Any
 
 from antifreeze.transport._memory import Bytes
 
-_RECORD = struct.Struct("<qd4qd2q")
+# Native: other formats are written byte by byte, and a reader could find half of a time.
+_RECORD = struct.Struct("@qd4qd2q")
 _PACK_INTO = _RECORD.pack_into
 _NAME_START = 80
 _NAME_NBYTES = 200
