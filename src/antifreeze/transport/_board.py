@@ -11,9 +11,7 @@ from typing import Any
 
 from antifreeze.transport._memory import Bytes
 
-# Native: other formats are written byte by byte, and a reader could find half of a time.
 _RECORD = struct.Struct("@qd4qd2q")
-_PACK_INTO = _RECORD.pack_into
 _NAME_START = 80
 _NAME_NBYTES = 200
 BOARD_NBYTES = 4096
@@ -121,11 +119,15 @@ class BoardWriter:
             yield position, sample
 
     def _write(self, now_s: float, stage: Stage, step: int, sample: int, position: int) -> None:
-        # The first and the last number are the same one; a reader that finds them different reads again.
-        self._notes = number = self._notes + 1
-        _PACK_INTO(
-            self._memory, 0, number, now_s, stage, step, sample, position, self._slowest, self._num_samples, number
-        )
+        fields = self._fields
+        # Order: the first and the last number are the same one; a reader that finds them different reads again. Not by
+        # pack_into: that makes all of it zero before it writes.
+        self._notes = fields[0] = number = self._notes + 1
+        self._times[1] = now_s
+        fields[2], fields[3], fields[4], fields[5] = stage, step, sample, position
+        self._times[6] = self._slowest
+        fields[7] = self._num_samples
+        fields[8] = number
 
     def _end(self) -> float:
         """Count the samples that have ended now, if any; return the time."""
