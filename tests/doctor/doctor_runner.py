@@ -1,12 +1,13 @@
 """Runs jobs, several at once, for most of their time is spent waiting: ``doctor_runner.py FOLDER SCRIPT:NAME ...``.
 
 It is a process of its own, so that a test which leaves a process behind is still noticed. When its stdin is closed, it
-begins no more jobs.
+begins no more jobs and ends those that run; nothing else ends it, for jobs have sessions of their own and would stay.
 """
 
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import threading
@@ -42,6 +43,8 @@ def diagnose(job: Job, folder: Path) -> None:
 
 def main() -> None:
     """Run all jobs that are named."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)  # not SIG_IGN, which jobs would inherit
     folder = Path(sys.argv[1])
     jobs = {f"{job.script}:{job.name}": job for job in (*FROZEN, *HEALTHY)}
     with ThreadPoolExecutor(AT_ONCE) as pool:
