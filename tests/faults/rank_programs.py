@@ -33,7 +33,10 @@ def asked_for(folder: Path, what: str) -> bool:
     """Tell whether something was asked for, to the first who asks: what was asked for is renamed."""
     if RANK != CULPRIT or not (folder / what).exists():
         return False
-    (folder / what).rename(folder / f"{what}-begun")
+    try:
+        (folder / what).rename(folder / f"{what}-begun")
+    except FileNotFoundError:  # another worker was first
+        return False
     return True
 
 

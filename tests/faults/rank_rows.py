@@ -7,7 +7,6 @@ transform of the culprit stand still, once.
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import time
 from pathlib import Path
@@ -15,19 +14,17 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from rank_programs import RANK, asked_for
 
 import antifreeze as af
 
-RANK, WORLD_SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 FOLDER = Path(sys.argv[1])
 WAIT_AT = 10
 
 
 def stand_still(row: Any) -> Any:
     """Do so if it was asked for."""
-    asked = FOLDER / "sleep"
-    if WORLD_SIZE // 2 == RANK and asked.exists():
-        asked.rename(FOLDER / "sleep-begun")
+    if asked_for(FOLDER, "sleep"):
         time.sleep(600)
     return row
 
