@@ -26,6 +26,8 @@ class Case:
     """How many times as many batches a second there must be."""
     reported: bool = False
     """What has no bar is reported."""
+    pairs: int = 1
+    """How often both are measured in a round. Where samples take all the time, they differ by less than one pair."""
 
 
 def of(module: str, name: str, *arguments: Any) -> Callable[[], Any]:
@@ -112,6 +114,7 @@ RATES = (
         make=of("plain", "Spin", 10 * LOOPS_1MS),
         options={"batch_size": 16},
         rate=1.0,
+        pairs=3,
     ),
     Case(
         name="sleep-10ms",
@@ -119,6 +122,7 @@ RATES = (
         make=of("plain", "Sleep", 0.01),
         options={"batch_size": 16},
         rate=1.0,
+        pairs=3,
     ),
     # Without a bar. Most of what these cost is the dataset's own: a new tensor of 38 MB is 9,000 page faults.
     Case(

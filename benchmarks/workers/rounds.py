@@ -93,16 +93,21 @@ def plan(*, quick: bool, repeats: int) -> list[Measurement]:
     return found
 
 
+def in_turn(loaders: tuple[str, ...], number: int) -> tuple[str, ...]:
+    """The loaders in the order of that round: who is first changes from one to the next."""
+    return loaders[::-1] if number % 2 else loaders
+
+
 def one_round(number: int, *, quick: bool) -> Iterator[Measurement]:
-    # Who is first in a pair changes from round to round.
-    turn = slice(None, None, -1 if number % 2 else 1)
     seconds = ("--seconds", "1" if quick else "2")
     for case in RATES:
-        loaders = (TORCH, OURS)[turn]
-        for loader in loaders if number else ("direct", *loaders):
-            yield Measurement(probe="rate", loader=loader, what=case.name, more=seconds)
+        if not number:
+            yield Measurement(probe="rate", loader="direct", what=case.name, more=seconds)
+        for pair in range(1 if quick else case.pairs):
+            for loader in in_turn((TORCH, OURS), number * case.pairs + pair):
+                yield Measurement(probe="rate", loader=loader, what=case.name, more=seconds)
     for case in STARTS:
-        for loader in START_LOADERS[turn]:
+        for loader in in_turn(START_LOADERS, number):
             yield Measurement(probe="start", loader=loader, what=case.name)
     yield Measurement(probe="start", loader="import", what="start-torch")
     for batch in ("1", "16"):
