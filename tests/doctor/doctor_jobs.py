@@ -73,6 +73,7 @@ FROZEN: tuple[Job, ...] = (
     _frozen("queue_consumer", "fork"),
     _frozen("prefetch_event", "fork"),
     _frozen("lightning_polars", "fork"),
+    _frozen("hf_polars", "fork"),
     _frozen("stopped_worker", "stopped"),
     _frozen("stopped_trainer", "stopped"),
     _frozen("traced", "traced"),
@@ -152,6 +153,7 @@ HEALTHY: tuple[Job, ...] = (
     _healthy("ranks"),
     _healthy("slow_rank", "ranks", SLOW_RANK_SECONDS="4"),
     _healthy("lightning"),
+    _healthy("hf_trainer"),
 )
 
 

@@ -150,6 +150,48 @@ def test_a_loader_that_needs_no_argument_gets_none(line: str, fixes: Named) -> N
     assert not any("multiprocessing_context" in fix.diff for fix in found)
 
 
+MAIN = 'if __name__ == "__main__":\n'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        MAIN + "    trainer.fit(model)\n",
+        MAIN + "\n    # Trains.\n    trainer.fit(\n        model,\n    )\n",
+        MAIN + "\t@wrapped\n\tdef main():\n\t\tpass\n\n\tmain()\n",
+        "import x\n\nif '__main__' == __name__:\n  x.train()",
+        (MAIN + "    trainer.fit(model)\n").replace("\n", "\r\n"),
+    ],
+)
+def test_a_loader_that_a_library_makes(text: str, fixes: Named, tmp_path: Path) -> None:
+    """All processes are started in another way, before any is."""
+    (only,) = fixes(Cause.FORK, text, 1)
+    after = applied(only, tmp_path)
+    guard = ast.parse(after).body[-1]
+
+    assert isinstance(guard, ast.If)
+    assert [ast.unparse(line) for line in guard.body[:2]] == [
+        "import multiprocessing",
+        "multiprocessing.set_start_method('forkserver')",
+    ]
+    assert len(guard.body) == len(getattr(ast.parse(text).body[-1], "body", [])) + 2
+    assert after.count(b"\r\n") in (0, after.count(b"\n"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "trainer.fit(model)\n",
+        MAIN[:-1] + " trainer.fit(model)\n",
+        "import torch\n" + MAIN + "    torch.multiprocessing.set_start_method('spawn')\n    fit()\n",
+        FROM + MAIN + "    fit(DataLoader(ds, num_workers=2, multiprocessing_context='fork'))\n",
+    ],
+)
+def test_where_the_start_method_stays(text: str, fixes: Named) -> None:
+    """No guard, or no line of its own in it, or it is set, or the loaders are here."""
+    assert not any("set_start_method" in fix.diff for fix in fixes(Cause.FORK, text, 1))
+
+
 def test_only_loaders_with_workers_are_changed(fixes: Named, tmp_path: Path) -> None:
     """The one for validation has none."""
     text = FROM + "a = DataLoader(x, num_workers=2)\nb = DataLoader(y)\n"

@@ -84,6 +84,8 @@ def _fixes(suspect: Suspect, sources: list[Source]) -> Iterator[Fix]:
             'Start the workers without a fork (the script needs `if __name__ == "__main__":` then):',
             lambda source: with_argument(source, _with_workers(source), 'multiprocessing_context="forkserver"'),
         )
+        if not any(source.loaders() for source in sources):
+            yield from _each(sources, "Have libraries that make loaders start workers without a fork:", _without_fork)
     elif cause is Cause.UNNOTICED_DEATH:
         yield from _each(sources, "Do not ignore SIGCHLD:", _without_sigchld)
     elif cause in (Cause.NETWORK, Cause.CHILD):
@@ -143,6 +145,22 @@ def _with_workers(source: Source) -> list[ast.Call]:
 def _asks_for_workers(call: ast.Call) -> bool:
     given = [keyword.value for keyword in call.keywords if keyword.arg == "num_workers"]
     return bool(given) and not (isinstance(given[0], ast.Constant) and given[0].value == 0)
+
+
+def _without_fork(source: Source) -> str:
+    """Return the file with another way to start processes, as the first thing that it does when it is run."""
+    lines = source.lines
+    guards = [node for node in source.tree.body if isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)]
+    if not guards or any(name.endswith("set_start_method") for _, name in source.calls()):
+        return source.text
+    first = guards[0].body[0]
+    at = min([first.lineno, *(part.lineno for part in getattr(first, "decorator_list", []))]) - 1
+    if at < guards[0].test.lineno:
+        return source.text
+    indent = lines[at][: first.col_offset]
+    new = ("import multiprocessing", "", 'multiprocessing.set_start_method("forkserver")')
+    lines[at:at] = [f"{indent if line else ''}{line}{source.end}" for line in new]
+    return "".join(lines)
 
 
 def _without_sigchld(source: Source) -> str:
