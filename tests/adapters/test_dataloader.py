@@ -13,6 +13,7 @@ import json
 import os
 import pickle
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -673,6 +674,22 @@ def test_workers_without_torch_give_the_same() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
     assert done.stdout.strip() == "False [] True", done.stderr
+
+
+def test_workers_use_the_trainers_own_antifreeze(tmp_path: Path) -> None:
+    """A checkout that a script has put into its path, where another version is installed."""
+    shutil.copytree(Path(af.__file__).parent, tmp_path / "antifreeze")
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "import antifreeze.child._desk\n"
+        "class Asks(list):\n"
+        "    def __getitem__(self, i):\n"
+        "        return sys.modules['antifreeze.child._desk'].__file__\n"
+        "print({antifreeze.child._desk.__file__, *antifreeze.DataLoader(Asks([0]), batch_size=None, num_workers=1)})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+    assert done.stdout.strip() == repr({str(tmp_path / "antifreeze" / "child" / "_desk.py")}), done.stderr
 
 
 # -- who owns a batch ----------------------------------------------------------------------------------------------

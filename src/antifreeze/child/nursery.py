@@ -10,8 +10,10 @@ if __name__ == "__main__":
     os.dup2(_null, 0)
     os.close(_null)
     _owner, _folder, *_modules = sys.argv[1:]
-    if _folder not in sys.path:
-        sys.path.append(_folder)
+    sys.path.insert(0, _folder)
+    import antifreeze  # noqa: F401  the trainer's own: another one may be installed
+
+    sys.path.append(sys.path.pop(0))
     from antifreeze.child._nurse import main
 
     main(_fd, int(_owner), tuple(_modules))
