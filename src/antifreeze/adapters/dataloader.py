@@ -87,7 +87,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self._make_terms()  # raises now what is wrong with them
         self._given_prefetch = prefetch_factor
         self._history = History(num_workers, batch_size, Path(skip_log) if skip_log is not None else None)
-        self._quarters = Quarters(self._make_crew, persistent=persistent_workers)
+        self._quarters = Quarters(persistent=persistent_workers)
         if uneven_ranks not in ("pad", "ignore"):
             hint = 'it is "pad" or "ignore"'
             raise ConfigError(f"uneven_ranks={uneven_ranks!r} is not known", hint=hint, argument="uneven_ranks")
@@ -140,6 +140,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         said = self._given_prefetch is not None or self.prefetch_factor not in (None, 2)
         return Batches(
             self._quarters,
+            self._make_crew,
             lambda _: course.source,
             Pace(self.prefetch_factor if said else None),
             self._history,
@@ -192,4 +193,4 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     def _renew_workers(self) -> None:
         """Let workers go that stay from epoch to epoch: the dataset is another one than they know."""
-        self._quarters = Quarters(self._make_crew, persistent=self.persistent_workers)
+        self._quarters = Quarters(persistent=self.persistent_workers)

@@ -124,7 +124,7 @@ class StreamingDataLoader:
         )
         self._history = History(self.num_workers, self.batch_size, Path(skip_log) if skip_log is not None else None)
         self._pace = Pace(prefetch_factor)
-        self._quarters = Quarters(self._make_crew, persistent=self.persistent_workers)
+        self._quarters = Quarters(persistent=self.persistent_workers)
         self._number = 0
 
     def __len__(self) -> int:
@@ -256,6 +256,7 @@ class StreamingDataLoader:
         else:
             batches = Batches(
                 self._quarters,
+                self._make_crew,
                 lambda _: source,
                 self._pace,
                 self._history,

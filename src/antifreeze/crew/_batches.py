@@ -21,21 +21,21 @@ from antifreeze.ranks import Place, Standing, Watched, watch_ranks
 class Quarters:
     """Where crews come from and go to: a loader's workers live for one epoch, or stay for the next one."""
 
-    def __init__(self, make: Callable[[], Crew], *, persistent: bool) -> None:
-        self._make, self._persistent = make, persistent
+    def __init__(self, *, persistent: bool) -> None:
+        self._persistent = persistent
         self._kept: Crew | None = None
         self._finalizer: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_make": self._make, "_persistent": self._persistent, "_kept": None, "_finalizer": None}
+        return {"_persistent": self._persistent, "_kept": None, "_finalizer": None}
 
-    def take(self) -> Crew:
-        """Return a crew that nobody uses."""
+    def take(self, make: Callable[[], Crew]) -> Crew:
+        """Return a crew that nobody uses, one that stayed or a new one."""
         crew = self._kept
         if crew is not None and crew.flow is None and crew.fatal is None and crew.pid == os.getpid():
             return crew
         try:
-            crew = self._make()
+            crew = make()
             crew.start()
         except OSError as error:
             raise no_descriptors(error) from error
@@ -58,6 +58,7 @@ class Batches:
     def __init__(
         self,
         quarters: Quarters,
+        make_crew: Callable[[], Crew],
         make_source: Callable[[int], Source],
         pace: Pace,
         history: History,
@@ -70,7 +71,7 @@ class Batches:
         upstream: Callable[[], Place] | None = None,
         epoch: int | None = None,
     ) -> None:
-        self._quarters, self._make_source = quarters, make_source
+        self._quarters, self._make_crew, self._make_source = quarters, make_crew, make_source
         self._pace, self._history, self._decide = pace, history, decide
         self._ledger = Ledger(num_workers, in_order=in_order)
         self._next_number, self._number, self._timeout_s = number, -1, timeout_s
@@ -127,7 +128,7 @@ class Batches:
             self._number, self._first = self._next_number(), self._history.batches
             self._source = self._make_source(self._number)
         self._source.begun_again()
-        crew = self._quarters.take()
+        crew = self._quarters.take(self._make_crew)
         epoch = Epoch(
             crew, self._source, self._ledger, self._pace, self._history, number=self._number, decide=self._decide
         )

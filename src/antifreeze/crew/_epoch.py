@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from antifreeze.child import Result, Share, Task
@@ -48,7 +49,7 @@ class Epoch:
         self._number, self._decide = number, decide
         self.run = next(crew.runs)
         """What its tasks carry, so that answers to what was asked before are known."""
-        self._watch = Watch(crew.terms.limits, history, self._sample_at)
+        self._watch = Watch(crew.terms.limits, history, partial(_sample_at, ledger, source))
         self._losses = Losses(crew, source, ledger, self._watch, history, number)
         self._retiring: dict[int, Finding] = {}
         self._waiting_since_s: float | None = None
@@ -221,12 +222,6 @@ class Epoch:
         self._losses.lost(member)
         self.assign()
 
-    def _sample_at(self, record: Record) -> str:
-        """Return in words the sample that a worker was at; nothing if it was at none."""
-        sample = sample_of(record)
-        known = bool(sample) and self._ledger.has(record.step)
-        return self._source.name(self._ledger.task(record.step), sample, record.position) if known else sample
-
     def _end_share(self, slot: int) -> None:
         """Answer what was asked of a share that is over: it has ended."""
         if self._source.is_over(slot):
@@ -286,3 +281,10 @@ class Epoch:
 
 def _ended(task: Task) -> Batch:
     return Batch(Result(task.epoch, task.step, ended=True), Inbox())
+
+
+def _sample_at(ledger: Ledger, source: Source, record: Record) -> str:
+    """Return in words the sample that a worker was at; nothing if it was at none."""
+    sample = sample_of(record)
+    known = bool(sample) and ledger.has(record.step)
+    return source.name(ledger.task(record.step), sample, record.position) if known else sample

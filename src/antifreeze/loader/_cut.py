@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from antifreeze.workers import Block
 
 Cut = tuple[Block, int, int]
 """The rows from start to stop of a block."""
+
+
+@dataclass(slots=True)
+class _Ahead:
+    """What is known of the next stretch. Not a part of ``Cuts``, which its own generator would keep alive."""
+
+    is_whole: bool = False
+    """Whether it lies in the block that is there."""
 
 
 class Cuts:
@@ -26,11 +35,10 @@ class Cuts:
         spare: Callable[[], Block] | None = None,
         blocks_are_ready: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._batch_size = batch_size
         self._blocks_are_ready = blocks_are_ready
-        self._whole = False
-        cuts = self._cut(blocks)
-        self._cuts = cuts if count is None else self._counted(cuts, count, spare)
+        self._ahead = _Ahead()
+        cuts = _cut(blocks, batch_size, self._ahead)
+        self._cuts = cuts if count is None else _counted(cuts, count, spare)
 
     def __iter__(self) -> Iterator[Cut]:
         return self
@@ -40,39 +48,41 @@ class Cuts:
 
     def is_ready(self) -> bool:
         """Tell whether another stretch can be had without waiting for a block."""
-        return self._whole or self._blocks_are_ready()
+        return self._ahead.is_whole or self._blocks_are_ready()
 
-    def _cut(self, blocks: Iterator[Block]) -> Iterator[Cut]:
-        rest: list[Block] = []
-        have, size = 0, self._batch_size
-        for block in blocks:
-            start = 0
-            if rest:
-                start = min(size - have, block.num_rows)
-                rest.append(block.slice(0, start))
-                have += start
-                if have < size:
-                    continue
-                self._whole = start + size <= block.num_rows
-                yield type(block).join(rest), 0, size
-                rest, have = [], 0
-            for stop in range(start + size, block.num_rows + 1, size):
-                self._whole = stop + size <= block.num_rows
-                yield block, start, stop
-                start = stop
-            if start < block.num_rows:
-                have = block.num_rows - start
-                rest = [block.slice(start, block.num_rows)]
-            del block  # while the next one is awaited, this one's memory is not ours to hold
+
+def _cut(blocks: Iterator[Block], size: int, ahead: _Ahead) -> Iterator[Cut]:
+    rest: list[Block] = []
+    have = 0
+    for block in blocks:
+        start = 0
         if rest:
-            yield type(rest[0]).join(rest), 0, have
+            start = min(size - have, block.num_rows)
+            rest.append(block.slice(0, start))
+            have += start
+            if have < size:
+                continue
+            ahead.is_whole = start + size <= block.num_rows
+            yield type(block).join(rest), 0, size
+            rest, have = [], 0
+        for stop in range(start + size, block.num_rows + 1, size):
+            ahead.is_whole = stop + size <= block.num_rows
+            yield block, start, stop
+            start = stop
+        if start < block.num_rows:
+            have = block.num_rows - start
+            rest = [block.slice(start, block.num_rows)]
+        del block  # while the next one is awaited, this one's memory is not ours to hold
+    if rest:
+        yield type(rest[0]).join(rest), 0, have
 
-    def _counted(self, cuts: Iterator[Cut], count: int, spare: Callable[[], Block] | None) -> Iterator[Cut]:
-        """Yield so many stretches: every rank has the same number, whether its rows suffice for them or not."""
-        found = 0
-        for found, cut in enumerate(itertools.islice(cuts, count), 1):  # noqa: B007
-            yield cut
-        if spare is not None:
-            for _ in range(found, count):
-                block = spare()
-                yield block, 0, block.num_rows
+
+def _counted(cuts: Iterator[Cut], count: int, spare: Callable[[], Block] | None) -> Iterator[Cut]:
+    """Yield so many stretches: every rank has the same number, whether its rows suffice for them or not."""
+    found = 0
+    for found, cut in enumerate(itertools.islice(cuts, count), 1):  # noqa: B007
+        yield cut
+    if spare is not None:
+        for _ in range(found, count):
+            block = spare()
+            yield block, 0, block.num_rows
