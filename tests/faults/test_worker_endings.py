@@ -6,6 +6,8 @@ import gc
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -26,7 +28,6 @@ ASLEEP = Fault("sleeps", "sample", 30)
 
 
 def gone() -> bool:
-    gc.collect()
     return not nurseries() and not workers()
 
 
@@ -89,6 +90,82 @@ def test_an_error_of_the_loader_that_is_kept_holds_no_worker(kept: str) -> None:
     assert "dataset[17]" in str(error)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("num_batches", [0, 1, 1000])
+def test_a_loader_that_is_dropped_needs_no_collector(engine: str, persistent: bool, num_batches: int) -> None:
+    """Nothing of it is in a cycle: workers, dataset and memory go at once, and not when the collector comes by."""
+    gc.disable()
+    try:
+        loader = make(engine, persistent_workers=persistent)
+        dataset = weakref.ref(loader.dataset)
+        iterator = iter(loader)
+        for _ in range(num_batches):
+            if next(iterator, None) is None:
+                break
+        del iterator, loader
+        until(lambda: dataset() is None, "the dataset is gone")
+        until(lambda: not workers(), "all workers are gone")
+    finally:
+        gc.enable()
+
+
+DROPPED = """
+import threading, torch
+from antifreeze.crew._keeper import the_keeper
+
+class First:
+    def __del__(self):
+        begun.set()
+
+class Ended:
+    def __init__(self):
+        self.first, self.tensors = First(), [torch.zeros(1) for _ in range(200_000)]
+    def tend(self):
+        pass
+
+begun = threading.Event()
+kept = Ended()
+kept.first = None
+the_keeper().keep(kept)
+the_keeper().end(Ended())
+assert begun.wait(60)
+"""
+
+
+def test_an_exit_while_our_thread_lets_go_of_tensors() -> None:
+    """A tensor that a daemon lets go of while the interpreter ends would abort the process."""
+    done = subprocess.run([sys.executable, "-c", DROPPED], capture_output=True, text=True, timeout=PATIENCE_S)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+AT_EXIT = """
+import atexit
+
+class Numbers:
+    def __len__(self):
+        return 8
+    def __getitem__(self, i):
+        return i
+
+def read():
+    print([batch.tolist() for batch in antifreeze.DataLoader(Numbers(), batch_size=4, num_workers=1)])
+
+atexit.register(read)  # before antifreeze has registered its own: this one is called later
+import antifreeze
+read()
+"""
+
+
+def test_a_loader_that_is_read_at_exit() -> None:
+    """Our thread rests by then, and is woken."""
+    done = subprocess.run([sys.executable, "-c", AT_EXIT], capture_output=True, text=True, timeout=PATIENCE_S)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "[[0, 1, 2, 3], [4, 5, 6, 7]]\n" * 2
+
+
 def test_an_iterator_that_was_not_asked_has_no_worker() -> None:
     """Frameworks make iterators that they throw away."""
     iterator = iter(make("map"))
@@ -114,6 +191,7 @@ def test_what_is_dropped_ends(order: str) -> None:
         cycle: list[Any] = [iterator]
         cycle.append(cycle)
         del iterator, cycle
+        gc.collect()
     else:
         box = [iterator]
         del iterator

@@ -41,6 +41,7 @@ class Crew:
         self.terms = terms
         self.lock = threading.RLock()
         self.flow: Flow | None = None
+        """Whose tasks these workers make. The collector may take it away at any moment."""
         self.members: list[Member | None] = [None] * terms.num_workers
         self.fatal: AntifreezeError | None = None
         self.pid = os.getpid()
@@ -162,7 +163,7 @@ class Crew:
             member.outbox.returned(message.returned)
             member.inbox.learn(message.opened, fds, message.dropped)
             for result in message.results:
-                taken = self.flow is not None and self.flow.came_back(member.slot, result, member)
+                taken = (flow := self.flow) is not None and flow.came_back(member.slot, result, member)
                 if not taken and result.packed is not None:
                     member.inbox.release(result.packed.pieces)
 
@@ -171,8 +172,8 @@ class Crew:
         if failure is None:
             member.state = State.READY
             self.early_deaths[member.slot] = self._stillbirths = 0
-            if self.flow is not None:
-                self.flow.started(message.load_s)
+            if (flow := self.flow) is not None:
+                flow.started(message.load_s)
         elif failure.module in sys.modules and failure.module not in self._by_value:
             # The module exists in this process only: a notebook's, or one that was found by a path that is gone.
             self._by_value.add(failure.module)
@@ -208,8 +209,8 @@ class Crew:
             self._end(member, 0)
             self.bear(member.slot)
             return
-        if self.flow is not None:
-            self.flow.was_lost(member)
+        if (flow := self.flow) is not None:
+            flow.was_lost(member)
         the_keeper().bury(member.token, 0)
         if not self._closing:
             self.bear(member.slot, after_a_loss=True)
@@ -257,9 +258,9 @@ class Crew:
                 self._close()
                 return
             self.receive()
-            if self.flow is not None:
-                self.flow.look()
-                self.flow.assign()
+            if (flow := self.flow) is not None:
+                flow.look()
+                flow.assign()
         except OSError as error:
             # In this thread nobody would hear of it; whoever asks for the next batch does.
             self.fatal = no_descriptors(error)
@@ -282,6 +283,7 @@ class Crew:
         """End all workers, soon. Takes no lock and waits for nothing: the collector may call this anywhere."""
         if os.getpid() == self.pid and not self._closing:
             self._closing = True
+            self.flow = self._program = None  # Order: here, so that what is the user's does not go in our thread
             the_keeper().end(self)
 
     def _close(self) -> None:

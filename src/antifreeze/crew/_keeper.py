@@ -1,12 +1,13 @@
 """One thread of the trainer that keeps the nursery and looks after all crews, while there are any.
 
 The thread starts the nursery itself and lives as long as it: the kernel kills the nursery, and with it every worker,
-when this thread ends, however that comes about. So nothing has to be done when the interpreter exits, and nothing can
-be left behind when the trainer is killed.
+when this thread ends, however that comes about. So nothing has to be ended when the interpreter exits, and nothing
+can be left behind when the trainer is killed.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import select
@@ -28,6 +29,7 @@ logger = logging.getLogger("antifreeze")
 TEND_S = 0.2
 _CHECK_S = 0.5
 _TRIES = 3
+_EXIT_S = 5.0
 
 
 class Kept(Protocol):
@@ -72,6 +74,7 @@ class Keeper:
         self._nursery: Nursery | None = None
         self._failures = 0
         self._checked_s = 0.0
+        self._awake, self._resting = threading.Event(), threading.Event()
         self._bell = Bell()
 
     # -- any thread ------------------------------------------------------------------------------------------------
@@ -108,7 +111,16 @@ class Keeper:
         """Have the thread look now."""
         self._bell.ring()
 
+    def rest(self) -> None:
+        """Have the thread do nothing from now on, unless somebody needs it. Workers live on."""
+        self._awake.clear()
+        self._resting.clear()
+        if self._thread is not None:
+            self.wake()
+            self._resting.wait(_EXIT_S)
+
     def _have_thread(self) -> None:
+        self._awake.set()
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._run, name="antifreeze-keeper", daemon=True)
             self._thread.start()
@@ -117,15 +129,20 @@ class Keeper:
 
     def _run(self) -> None:
         while True:
+            if not self._awake.is_set():
+                self._resting.set()
+                self._awake.wait(TEND_S)
+                continue
             try:
                 self._look()
                 with self._lock:
                     if not (self._nursery or self._kept or self._requests or self._ending):
                         self._thread = None
-                        return
+                        break
             except Exception:  # border: whatever fails here must not end the thread, for every worker would end with it
                 logger.exception("antifreeze: the keeper of workers has failed, and goes on")
                 time.sleep(TEND_S)
+        self._resting.set()  # Order: after the end was noted. Who saw the thread before waits for this
 
     def _look(self) -> None:
         poll = select.poll()
@@ -246,5 +263,12 @@ def _in_child() -> None:
         before._nursery.channel.close()
 
 
+def _at_exit() -> None:
+    # A daemon that comes back from native code while the interpreter ends can bring the process down with it: to let go
+    # of a tensor is enough.
+    _keeper.rest()
+
+
+atexit.register(_at_exit)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_in_child)
