@@ -1,6 +1,7 @@
 """What the trainer starts as a script, with a socket as stdin: ``nursery.py OWNER_PID PACKAGE_FOLDER MODULE ...``."""
 
 if __name__ == "__main__":
+    import importlib
     import os
     import sys
 
@@ -11,8 +12,7 @@ if __name__ == "__main__":
     os.close(_null)
     _owner, _folder, *_modules = sys.argv[1:]
     sys.path.insert(0, _folder)
-    import antifreeze  # noqa: F401  the trainer's own: another one may be installed
-
+    importlib.import_module("antifreeze")  # the trainer's own: another one may be installed
     sys.path.append(sys.path.pop(0))
     from antifreeze.child._nurse import main
 
