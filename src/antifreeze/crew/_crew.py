@@ -248,8 +248,7 @@ class Crew:
 
     def tend(self) -> None:
         """Do what has to be done while nobody asks for a batch. Called by the keeper."""
-        flow = self.flow
-        if flow is not None and not self._closing and flow.looked_s_ago() < _BUSY_S:
+        if (flow := self.flow) is not None and not self._closing and flow.looked_s_ago() < _BUSY_S:
             return  # the trainer's thread does it all by itself
         if not self.lock.acquire(timeout=0.01):
             return
@@ -295,7 +294,6 @@ class Crew:
                 member.close()
         self.members = [None] * len(self.members)
         self._gone.clear()
-        self.flow = None
         if self._parcel is not None:
             self._parcel.close()
             self._parcel = None
