@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +24,7 @@ def cross(first: KernelLock, second: KernelLock, inward: int, outward: int) -> b
     """Take two locks while somebody takes them the other way round; return whether this was found to be a deadlock."""
     first.acquire()
     os.write(outward, b"x")
-    os.read(inward, 1)  # Order: both have their first one now
+    assert select.select([inward], [], [], PATIENCE_S)[0]  # Order: both have their first one now
     found = False
     try:
         second.acquire()

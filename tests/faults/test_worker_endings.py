@@ -111,33 +111,27 @@ def test_a_loader_that_is_dropped_needs_no_collector(engine: str, persistent: bo
 
 
 DROPPED = """
-import threading, torch
+import torch
 from antifreeze.crew._keeper import the_keeper
 
-class First:
-    def __del__(self):
-        begun.set()
-
-class Ended:
-    def __init__(self):
-        self.first, self.tensors = First(), [torch.zeros(1) for _ in range(200_000)]
+class Kept:
+    def __init__(self, num_tensors):
+        self.tensors = [torch.zeros(1) for _ in range(num_tensors)]
     def tend(self):
         pass
 
-begun = threading.Event()
-kept = Ended()
-kept.first = None
+kept = Kept(0)
 the_keeper().keep(kept)
-the_keeper().end(Ended())
-assert begun.wait(60)
+the_keeper().end(Kept(200_000))  # and the program is over while our thread lets go of these
 """
 
 
 def test_an_exit_while_our_thread_lets_go_of_tensors() -> None:
     """A tensor that a daemon lets go of while the interpreter ends would abort the process."""
-    done = subprocess.run([sys.executable, "-c", DROPPED], capture_output=True, text=True, timeout=PATIENCE_S)
+    for _ in range(3):  # of those without a cure, half fail
+        done = subprocess.run([sys.executable, "-c", DROPPED], capture_output=True, text=True, timeout=PATIENCE_S)
 
-    assert (done.returncode, done.stderr) == (0, "")
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 AT_EXIT = """
