@@ -37,7 +37,7 @@ from worker_datasets import (
     tiny,
 )
 from worker_engines import ENGINES, AsIterable, make, undisturbed
-from worker_processes import nurseries, send, state_of, until, workers
+from worker_processes import nurseries, send, state_of, threads_of, until, workers
 
 import antifreeze as af
 
@@ -261,6 +261,46 @@ def test_a_blow_while_workers_start(name: str, num_workers: int) -> None:
 
     assert [plain(batch) for batch in loader] == undisturbed("map")[0]
     thread.join(60)
+
+
+class Halves(torch.utils.data.Dataset[torch.Tensor]):
+    """Needs torch in its workers, and tells whether its modules were read before they were imported."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        read_ahead = type(torch.utils.data.dataset.__spec__.loader).__name__ == "_Read"
+        return torch.tensor([index / 2, float(read_ahead)])
+
+
+HALVES = torch.tensor([[index / 2, 1.0] for index in range(8)])
+
+
+def test_a_nursery_that_has_imported_torch_has_one_thread() -> None:
+    """One with more could hand a lock that nobody opens to its workers."""
+    iterator = iter(af.DataLoader(Halves(), batch_size=4, num_workers=2, persistent_workers=True))
+    found = [next(iterator)]
+    (nursery,) = nurseries()
+
+    assert len(threads_of(nursery)) == 1
+    assert torch.equal(torch.cat([*found, *iterator]), HALVES)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_blow_to_a_nursery_that_imports_torch(number: signal.Signals) -> None:
+    """It has a second thread then, which loads libraries."""
+
+    def strike() -> None:
+        until(lambda: any(len(threads_of(pid)) == 2 for pid in nurseries()) or bool(workers()), "torch is imported")
+        send(number, nurseries())
+
+    thread = threading.Thread(target=strike)
+    thread.start()
+    found = list(af.DataLoader(Halves(), batch_size=4, num_workers=2))
+    thread.join(60)
+
+    assert torch.equal(torch.cat(found), HALVES)
 
 
 @pytest.mark.parametrize("name", ["one killed", "nursery killed"])

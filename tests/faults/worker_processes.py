@@ -28,11 +28,7 @@ def _text(path: str) -> str:
 
 
 def _children(pid: int) -> list[int]:
-    try:
-        threads = [thread.name for thread in Path(f"/proc/{pid}/task").iterdir()]
-    except OSError:
-        return []
-    return [int(child) for thread in threads for child in _text(f"/proc/{pid}/task/{thread}/children").split()]
+    return [int(child) for thread in threads_of(pid) for child in _text(f"/proc/{pid}/task/{thread}/children").split()]
 
 
 def _is_named(pid: int, name: str) -> bool:
@@ -42,6 +38,14 @@ def _is_named(pid: int, name: str) -> bool:
 def state_of(pid: int) -> str:
     """Return the letter of a process's state; nothing if it is gone."""
     return _text(f"/proc/{pid}/stat").rpartition(")")[2].strip()[:1]
+
+
+def threads_of(pid: int) -> list[str]:
+    """Return the threads of a process; none if it is gone."""
+    try:
+        return [thread.name for thread in Path(f"/proc/{pid}/task").iterdir()]
+    except OSError:
+        return []
 
 
 def identity(pid: int) -> tuple[int, str]:

@@ -1,11 +1,12 @@
 """What runs in worker processes and in the nursery they are born in."""
 
 from antifreeze.child._again import NotAsSaved, NotTheSame
+from antifreeze.child._ahead import Sources
 from antifreeze.child._collate import AsTensor, default_collate, default_convert
 from antifreeze.child._desk import Desk
 from antifreeze.child._failures import UserError, failure_of
 from antifreeze.child._messages import Cancel, Failure, Ready, Result, Results, Share, Skip, Start, Task, Tasks
-from antifreeze.child._nurse import Bear, Born, Bury, Died, Hello
+from antifreeze.child._nurse import Bear, Born, Bury, Died, Hello, Load
 from antifreeze.child._programs import (
     Ended,
     IterableProgram,
@@ -35,6 +36,7 @@ __all__ = [
     "Handing",
     "Hello",
     "IterableProgram",
+    "Load",
     "MOST_FDS",
     "MapProgram",
     "NotAsSaved",
@@ -46,6 +48,7 @@ __all__ = [
     "Results",
     "Share",
     "Skip",
+    "Sources",
     "Stage",
     "Start",
     "Task",

@@ -12,10 +12,10 @@ import signal
 import socket
 import sys
 import time
-from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from antifreeze.child import _worker
+from antifreeze.child._ahead import Sources, read_ahead
 from antifreeze.transport import BOARD_NBYTES, BoardWriter, Channel, Closed, map_bytes
 
 LINGER_S = float(os.environ.get("ANTIFREEZE_NURSERY_LINGER_S", "1.5"))
@@ -24,6 +24,13 @@ _LOOK_S = 0.25
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_TIMERSLACK = 1, 15, 29
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _LARGE_NBYTES, _KEPT_NBYTES = 32 << 20, 64 << 20
+
+
+class Load(NamedTuple):
+    """Trainer to nursery: import what workers will need, and say hello. Comes first."""
+
+    modules: tuple[str, ...]
+    sources: Sources
 
 
 class Bear(NamedTuple):
@@ -42,10 +49,7 @@ class Bury(NamedTuple):
 
 
 class Hello(NamedTuple):
-    """Nursery to trainer: it is up."""
-
-    pid: int
-    threads: int
+    """Nursery to trainer: it has imported what it was told to."""
 
 
 class Born(NamedTuple):
@@ -63,13 +67,10 @@ class Died(NamedTuple):
     code: int
 
 
-def main(fd: int, owner_pid: int, modules: tuple[str, ...]) -> NoReturn:
+def main(fd: int, owner_pid: int) -> NoReturn:
     """Serve until the owner is gone, or until nothing was to be done for a while."""
     end_with_parent(owner_pid)
     name_process("af-nursery")
-    gc.disable()  # collecting while modules are imported doubles the time that takes
-    load(modules)
-    gc.freeze()
     nurse = _Nurse(Channel(socket.socket(fileno=fd)))
     with contextlib.suppress(Closed):
         nurse.serve()
@@ -77,11 +78,12 @@ def main(fd: int, owner_pid: int, modules: tuple[str, ...]) -> NoReturn:
     os._exit(0)
 
 
-def load(modules: tuple[str, ...]) -> None:
-    """Import what workers will need. Imports only: nothing is used, so no thread is started and no lock taken."""
+def load(modules: tuple[str, ...], sources: Sources = ()) -> None:
+    """Import what workers will need. Imports only: nothing is used, so no thread is left and no lock taken."""
     for module in modules:
-        with contextlib.suppress(ImportError):
+        with contextlib.suppress(ImportError), read_ahead(module, sources):
             importlib.import_module(module)
+    gc.freeze()
 
 
 def end_with_parent(parent_pid: int) -> None:
@@ -128,8 +130,6 @@ class _Nurse:
 
     def serve(self) -> None:
         """Fork and bury until there is nothing left to do."""
-        tasks = Path("/proc/self/task")
-        self._channel.send_nowait(Hello(os.getpid(), sum(1 for _ in tasks.iterdir()) if tasks.exists() else 0))
         poll = select.poll()
         poll.register(self._channel.fileno(), select.POLLIN)
         poll.register(self._wake_in, select.POLLIN)
@@ -149,7 +149,11 @@ class _Nurse:
         return time.monotonic() - self._idle_since_s > LINGER_S
 
     def _act(self, message: Any, fds: list[int]) -> None:
-        if isinstance(message, Bear):
+        if isinstance(message, Load):
+            load(message.modules, message.sources)
+            self._idle_since_s = time.monotonic()
+            self._channel.send_nowait(Hello())
+        elif isinstance(message, Bear):
             load(message.modules)
             try:
                 pid = self._bear(message, fds)

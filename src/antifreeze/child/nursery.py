@@ -1,6 +1,10 @@
-"""What the trainer starts as a script, with a socket as stdin: ``nursery.py OWNER_PID PACKAGE_FOLDER MODULE ...``."""
+"""What the trainer starts as a script, with a socket as stdin: ``nursery.py OWNER_PID PACKAGE_FOLDER``."""
 
 if __name__ == "__main__":
+    import gc
+
+    gc.disable()  # while modules are imported it would run again and again, and find nothing
+
     import importlib
     import os
     import sys
@@ -10,10 +14,10 @@ if __name__ == "__main__":
     _null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(_null, 0)
     os.close(_null)
-    _owner, _folder, *_modules = sys.argv[1:]
+    _owner, _folder = sys.argv[1:]
     sys.path.insert(0, _folder)
     importlib.import_module("antifreeze")  # the trainer's own: another one may be installed
     sys.path.append(sys.path.pop(0))
     from antifreeze.child._nurse import main
 
-    main(_fd, int(_owner), tuple(_modules))
+    main(_fd, int(_owner))

@@ -1,10 +1,11 @@
-"""Whether workers will import torch: then the nursery does it once for all of them."""
+"""Whether workers will import torch: then the nursery does it once for all of them, and is told where it is."""
 
 from __future__ import annotations
 
 import sys
 import sysconfig
 from collections.abc import Iterable
+from importlib.machinery import SourceFileLoader
 from types import ModuleType
 
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
@@ -38,6 +39,16 @@ def needs_torch(names: Iterable[str]) -> bool:
         if not _is_library(module):
             queue += uses
     return False
+
+
+def sources_of(package: str) -> list[tuple[str, str]]:
+    """Return the modules of a package that this process has loaded from files, in the order in which it did."""
+    found = []
+    for name, module in list(sys.modules.items()):
+        spec = getattr(module, "__spec__", None) if name.partition(".")[0] == package else None
+        if spec is not None and spec.name == name and isinstance(spec.loader, SourceFileLoader):
+            found.append((name, spec.loader.path))
+    return found
 
 
 def _module_of(value: object) -> str:

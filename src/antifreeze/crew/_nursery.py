@@ -10,10 +10,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from antifreeze.child import Hello
+from antifreeze.child import Hello, Load
 from antifreeze.core import ConfigError, Deadline
+from antifreeze.crew._modules import sources_of
 from antifreeze.supervise import state_of
-from antifreeze.transport import Channel, pair
+from antifreeze.transport import Channel, Closed, pair
 
 _STOPPED_S = 1.0
 _END_S = 2.0
@@ -68,7 +69,7 @@ def start_nursery(modules: tuple[str, ...]) -> Nursery:
     ours, theirs = pair()
     package = Path(__file__).parents[1]
     script = package / "child" / "nursery.py"
-    command = [sys.executable, "-P", str(script), str(os.getpid()), str(package.parent), "numpy", *modules]
+    command = [sys.executable, "-P", str(script), str(os.getpid()), str(package.parent)]
     with theirs:
         # Not subprocess: at exit it would warn of a process that is still there, as this one is meant to be. Ctrl-C in
         # a terminal goes to all processes of its session, so the nursery gets one of its own.
@@ -79,7 +80,11 @@ def start_nursery(modules: tuple[str, ...]) -> Nursery:
             file_actions=[(os.POSIX_SPAWN_DUP2, theirs.fileno(), 0)],
             setsid=True,
         )
-    return Nursery(pid, Channel(ours))
+    nursery = Nursery(pid, Channel(ours))
+    # Order: first of all. If the process is gone already, who asks it for a worker hears of it.
+    with contextlib.suppress(Closed):
+        nursery.tell(Load(modules, tuple(source for name in modules for source in sources_of(name))), [])
+    return nursery
 
 
 def _environ() -> dict[str, str]:
