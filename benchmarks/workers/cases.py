@@ -114,7 +114,7 @@ RATES = (
         make=of("plain", "Spin", 10 * LOOPS_1MS),
         options={"batch_size": 16},
         rate=1.0,
-        pairs=3,
+        pairs=9,
     ),
     Case(
         name="sleep-10ms",
@@ -122,7 +122,7 @@ RATES = (
         make=of("plain", "Sleep", 0.01),
         options={"batch_size": 16},
         rate=1.0,
-        pairs=3,
+        pairs=9,
     ),
     # Without a bar. Most of what these cost is the dataset's own: a new tensor of 38 MB is 9,000 page faults.
     Case(

@@ -23,8 +23,7 @@ from typing import Any
 LOADERS = ("antifreeze", "torch-fork", "torch-forkserver", "torch-spawn", "direct", "import")
 RATE_WORKERS = 2
 START_WORKERS = 4
-LEAST_BATCHES = 160
-"""Batches of two workers come in groups: with fewer of them, where the clock starts and stops would count."""
+LEAST_BATCHES = 48
 
 
 def make_loader(name: str, dataset: Any, **options: Any) -> Any:
@@ -43,12 +42,15 @@ def make_loader(name: str, dataset: Any, **options: Any) -> Any:
 
 
 def take(iterator: Any, seconds: float, least: int = 8) -> int:
-    """Take batches for so long, at least so many, and drop them; return how many."""
+    """Take batches for so long, at least so many, and drop them; return how many.
+
+    As many of each worker: their batches come together, and it would count which of them the clock stops at.
+    """
     perf_counter, count = time.perf_counter, 0
     stop_s = perf_counter() + seconds
     for _ in iterator:
         count += 1
-        if perf_counter() > stop_s and count >= least:
+        if perf_counter() > stop_s and count >= least and count % RATE_WORKERS == 0:
             break
     return count
 
@@ -60,6 +62,7 @@ def rate(loader: str, name: str, options: argparse.Namespace) -> dict[str, Any]:
 
     case = CASES[name]
     iterator = iter(make_loader(loader, case.make(), num_workers=RATE_WORKERS, **case.options))
+    tree_cpu_s()  # the first time imports what it needs: workers would make batches ahead in that time
     take(iterator, options.warm_up)
     # Whoever is below this process is alive at both readings, so nothing of what it used is lost or counted twice.
     tree_s, own_s, began_s = tree_cpu_s(), time.process_time(), time.perf_counter()
