@@ -113,8 +113,8 @@ class Keeper:
 
     def rest(self) -> None:
         """Have the thread do nothing from now on, unless somebody needs it. Workers live on."""
+        self._resting.clear()  # Order: first, or what the thread says at once would be lost
         self._awake.clear()
-        self._resting.clear()
         if self._thread is not None:
             self.wake()
             self._resting.wait(_EXIT_S)
