@@ -20,10 +20,13 @@ Sources = tuple[tuple[str, str], ...]
 _LIBRARIES = {
     "torch": (
         ("lib/libtorch_global_deps.so", os.RTLD_NOW | os.RTLD_GLOBAL),
-        ("lib/libtorch.so", os.RTLD_NOW),
+        ("lib/libtorch_cpu.so", os.RTLD_NOW),
     )
 }
-"""What takes long to load and has nothing of Python in it, in the order and the way in which the package does it."""
+"""What takes long to load and has nothing of Python in it, in the order and the way in which the package does it.
+
+Not what is for accelerators: torch prepares their drivers' libraries in between, where they do not fit together.
+"""
 _MOST_S = 60.0
 
 
