@@ -27,7 +27,7 @@ class Case:
     reported: bool = False
     """What has no bar is reported."""
     pairs: int = 1
-    """How often both are measured in a round. Where samples take all the time, they differ by less than one pair."""
+    """How often all are measured in a round. Where samples take all the time, they differ by less than one pair."""
 
 
 def of(module: str, name: str, *arguments: Any) -> Callable[[], Any]:
@@ -153,8 +153,10 @@ RATES = (
     ),
 )
 STARTS = (
-    Case(name="start-plain", label="without torch", make=of("plain", "Ints"), options={"batch_size": 8}),
-    Case(name="start-torch", label="with torch", make=of("tensors", "Tensors", (32,)), options={"batch_size": 8}),
+    Case(name="start-plain", label="without torch", make=of("plain", "Ints"), options={"batch_size": 8}, pairs=5),
+    Case(
+        name="start-torch", label="with torch", make=of("tensors", "Tensors", (32,)), options={"batch_size": 8}, pairs=5
+    ),
 )
 OTHERS = (
     Case(name="cure", label="5 ms a sample", make=of("plain", "Sleep", 0.005), options={"batch_size": 4}),

@@ -13,9 +13,9 @@ TITLE = "## Workers"
 HOW = """\
 `antifreeze.DataLoader` beside `torch.utils.data.DataLoader` (`fork`), on the same datasets. Every measurement has a
 fresh process; ours and torch's run one after the other, who is first changes from round to round, and what counts is
-the median of the ratios of the rounds, with their range behind. Samples of 10 ms are measured nine times in a round:
-there the two differ by less than one such pair does. The consumer takes every batch and drops it;
-`torch.set_num_threads(1)`.
+the median of the ratios of the rounds, with their range behind. Samples of 10 ms are measured nine times in a round,
+for there the two differ by less than one such pair does from the next; starts five times. The consumer takes every
+batch and drops it; `torch.set_num_threads(1)`.
 
 - **CPU** is that of the trainer, the workers and whatever stands between them, user and system, between two moments
   at which all of them are alive, after a warm-up. *direct* is `num_workers=0`: what samples and collating cost alone.

@@ -107,9 +107,10 @@ def one_round(number: int, *, quick: bool) -> Iterator[Measurement]:
             for loader in in_turn((TORCH, OURS), number * case.pairs + pair):
                 yield Measurement(probe="rate", loader=loader, what=case.name, more=seconds)
     for case in STARTS:
-        for loader in in_turn(START_LOADERS, number):
-            yield Measurement(probe="start", loader=loader, what=case.name)
-    yield Measurement(probe="start", loader="import", what="start-torch")
+        loaders = (*START_LOADERS, "import") if case.name == "start-torch" else START_LOADERS
+        for pair in range(1 if quick else case.pairs):
+            for loader in in_turn(loaders, number * case.pairs + pair):
+                yield Measurement(probe="start", loader=loader, what=case.name)
     for batch in ("1", "16"):
         yield Measurement(probe="watch", loader=OURS, what=batch, more=("--seconds", "3" if quick else "6"))
     if number < 3:
