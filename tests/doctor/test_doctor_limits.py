@@ -13,12 +13,12 @@ from doctor_made import BIG, LOADS, MAIN, SCRIPT, STANDARD, at, process, trainer
 
 from antifreeze.doctor._cgroup import GroupMemory
 from antifreeze.doctor.job import Confidence, Diagnosis, Verdict
-from antifreeze.doctor.job._files import mount_of
+from antifreeze.doctor.job._files import Mount, mount_of, place_of
 from antifreeze.doctor.job._judge import judge
 from antifreeze.doctor.job._observe import _is_silent
 from antifreeze.doctor.job._processes import read_process
 from antifreeze.doctor.job._seen import Machine, Process, Stack, Thread
-from antifreeze.supervise import Cause
+from antifreeze.supervise import Cause, Look
 
 DISK = {
     "syscall": "write",
@@ -80,6 +80,30 @@ def test_a_disk_that_answers_is_not_dead(wakes: tuple[int, ...], looks: int, cau
     assert found.sure is (verdict is Verdict.STUCK)
 
 
+@pytest.mark.parametrize(
+    ("sectors", "idle_s", "cause", "verdict"),
+    [
+        ((8, 8, 8, 8), None, Cause.DEAD_DISK, Verdict.STUCK),
+        ((0, 0, 0, 9), None, Cause.DEAD_DISK, Verdict.STUCK),  # of one look nothing follows
+        ((8, 8, 8, 9), None, Cause.FILE, Verdict.SLOW),
+        ((7, 8, 9, 10), 59.0, Cause.FILE, Verdict.SLOW),
+        ((7, 8, 9, 10), 60.0, Cause.DEAD_DISK, Verdict.STUCK),  # it works, but not for this one
+    ],
+)
+def test_a_disk_that_works_is_not_dead(
+    sectors: tuple[int, ...], idle_s: float | None, cause: Cause, verdict: Verdict
+) -> None:
+    """The kernel reads megabytes ahead: on a slow disk, whoever waits may wake up only after many seconds."""
+
+    def later(look: int, seen: Process) -> Process:
+        main = dataclasses.replace(seen.main, wakes=5, sectors=sectors[look], idle_s=idle_s)
+        return dataclasses.replace(seen, threads=(main,)) if seen.pid == 101 else seen
+
+    found = judge(watched(trainer(), worker(LOADS, state="D", thread=DISK), looks=4, later=later))
+
+    assert (found.suspects[0].cause, found.verdict) == (cause, verdict)
+
+
 def test_a_file_that_the_call_names_is_named() -> None:
     """A call that opens or asks has no descriptor yet."""
     thread = {**DISK, "syscall": "newfstatat", "fd": -1, "target": ""}
@@ -122,8 +146,29 @@ garbage
 )
 def test_where_a_file_lies(path: str, mount: str) -> None:
     """The longest mount above it, the last of equal ones."""
-    assert mount_of(path, TABLE).startswith(mount)
-    assert mount_of(path, "") == ""
+    assert mount_of(path, TABLE).words.startswith(mount)
+    assert mount_of(path, "") == Mount()
+
+
+@pytest.mark.parametrize(
+    ("path", "stat", "sectors"),
+    [
+        ("/data/disk/x", "1 0 100 2 3 0 20 4 0 5 6\n", 120),
+        ("/data/disk/x", "1 0 100\n", 0),
+        ("/data/disk/x", "nonsense\n", 0),
+        ("/data/x", "1 0 100 2 3 0 20 4 0 5 6\n", 0),
+    ],
+)
+def test_how_much_the_disk_of_a_file_has_done(path: str, stat: str, sectors: int, tmp_path: Path) -> None:
+    """A server elsewhere is no disk of this machine."""
+    home, device = tmp_path / "proc" / "7", tmp_path / "sys" / "dev" / "block" / "7:1"
+    home.mkdir(parents=True)
+    device.mkdir(parents=True)
+    (home / "mountinfo").write_text(TABLE)
+    (device / "stat").write_text(stat)
+    look = Look(syscall="read", syscall_target=path)
+
+    assert place_of(7, look, may_read=False, proc=tmp_path / "proc").sectors == sectors
 
 
 def path_of(pid: int) -> str:

@@ -19,10 +19,18 @@ _SECOND = re.compile(r"openat2?|newfstatat|statx|faccessat2?|readlinkat|renameat
 
 
 class Place(NamedTuple):
-    """A file, and its file system in words."""
+    """A file, its file system in words, and how much the disk below has read and written; 0 where nobody tells."""
 
     path: str = ""
     mount: str = ""
+    sectors: int = 0
+
+
+class Mount(NamedTuple):
+    """A file system in words, and the number of its device."""
+
+    words: str = ""
+    device: str = ""
 
 
 def place_of(pid: int, seen: Look, *, may_read: bool, proc: Path = _PROC) -> Place:
@@ -36,12 +44,13 @@ def place_of(pid: int, seen: Look, *, may_read: bool, proc: Path = _PROC) -> Pla
         table = (proc / str(pid) / "mountinfo").read_text(errors="replace")
     except OSError:
         table = ""
-    return Place(path, mount_of(path, table))
+    mount = mount_of(path, table)
+    return Place(path, mount.words, sectors_of(mount.device, proc.parent / "sys"))
 
 
-def mount_of(path: str, table: str) -> str:
+def mount_of(path: str, table: str) -> Mount:
     """Return where a path lies, by the table of a process: the longest mount above it, the last of equal ones."""
-    best, words = "", ""
+    best, found = "", Mount()
     for line in table.splitlines():
         left, _, right = line.partition(" - ")
         fields, kind = left.split(), right.split()
@@ -49,8 +58,17 @@ def mount_of(path: str, table: str) -> str:
             continue
         point = _plain(fields[4])
         if len(point) >= len(best) and (path == point or path.startswith(point.rstrip("/") + "/")):
-            best, words = point, f"{point} ({kind[0]}, {clean(_plain(kind[1]))})"
-    return words
+            best, found = point, Mount(f"{point} ({kind[0]}, {clean(_plain(kind[1]))})", fields[2])
+    return found
+
+
+def sectors_of(device: str, system: Path) -> int:
+    """Return how many sectors a device has read and written so far: 0 if it is no disk of this machine."""
+    try:
+        counts = (system / "dev" / "block" / device / "stat").read_text().split()
+        return int(counts[2]) + int(counts[6])
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def _plain(text: str) -> str:

@@ -132,6 +132,7 @@ def _threads(pid: int, closely: bool, proc: Path) -> Iterator[Thread]:
             target=seen.syscall_target,
             path=place.path,
             mount=place.mount,
+            sectors=place.sectors,
             wakes=seen.wakes,
             cpu_s=_seconds(fields[11:13]),
             idle_s=max(0.0, now_s - ran_s) if now_s and ran_s else None,

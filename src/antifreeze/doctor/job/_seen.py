@@ -32,6 +32,8 @@ class Thread:
     """The file that its call is about, where that shows."""
     mount: str = ""
     """Where that file lies: ``/data (nfs4, server:/export)``."""
+    sectors: int = 0
+    """How much the disk that it lies on has read and written so far, for whomever; 0 where nobody tells."""
     wakes: int = 0
     """How often it has begun to wait."""
     cpu_s: float = 0.0

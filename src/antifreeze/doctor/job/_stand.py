@@ -12,6 +12,8 @@ from antifreeze.supervise import Cause, Evidence, Finding, Frame, find_cause, is
 
 OPEN_END_S = 5.5
 """A wait without a limit that may still end by itself is called stuck when it has lasted this long."""
+_BUSY_S = 60.0
+"""One read from a disk that works may take this long: the kernel asks for many megabytes at once."""
 _POLL_S = 4.0
 """Who waits in a loop with a limit, as torch does, wakes up about this often."""
 _FEW_WAKES = 3
@@ -61,7 +63,7 @@ def stand(seen: Observation, pid: int, without: Sequence[int] = ()) -> Standing:
     moves = share > _STILL_SHARE or moved_bytes > 0 or _wakes_often(wakes, looked_s) or len(_places(looks)) > 1
     moves = moves or _goes_on(looks)
     quiet_s = _quiet_s(looks, times)
-    answers = looks[-1].main.state == "D" and wakes > 0 and quiet_s < OPEN_END_S
+    answers = looks[-1].main.state == "D" and _disk_answers(looks, wakes, quiet_s)
     children = sum(process.parent == pid for process in seen.snapshots[-1].processes)
     evidence = _evidence(seen, looks, share=share, moved_bytes=moved_bytes, wakes=wakes, children=children)
     finding = find_cause(evidence)
@@ -78,6 +80,12 @@ def stand(seen: Observation, pid: int, without: Sequence[int] = ()) -> Standing:
         still_s=0.0 if moves else max(looked_s, looks[-1].main.idle_s or 0.0),
         quiet_s=quiet_s,
     )
+
+
+def _disk_answers(looks: Sequence[Process], wakes: int, quiet_s: float) -> bool:
+    """Whether whoever waits for a disk was woken by it, or was not for long, while the disk worked for somebody."""
+    counts = {look.main.sectors for look in looks if look.main.mount == looks[-1].main.mount} - {0}
+    return (wakes > 0 and quiet_s < OPEN_END_S) or (len(counts) > 1 and quiet_s < _BUSY_S)
 
 
 def _quiet_s(looks: Sequence[Process], times: Sequence[float]) -> float:
