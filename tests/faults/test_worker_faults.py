@@ -264,13 +264,13 @@ def test_a_blow_while_workers_start(name: str, num_workers: int) -> None:
 
 
 class Halves(torch.utils.data.Dataset[torch.Tensor]):
-    """Needs torch in its workers, and tells whether its modules were read before they were imported."""
+    """Needs torch in its workers, and tells whether that was read before it was imported; not all its parts are."""
 
     def __len__(self) -> int:
         return 8
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        read_ahead = type(torch.utils.data.dataset.__spec__.loader).__name__ == "_Read"
+        read_ahead = type(torch.__spec__.loader).__name__ == "_Read"
         return torch.tensor([index / 2, float(read_ahead)])
 
 

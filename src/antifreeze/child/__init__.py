@@ -1,7 +1,6 @@
 """What runs in worker processes and in the nursery they are born in."""
 
 from antifreeze.child._again import NotAsSaved, NotTheSame
-from antifreeze.child._ahead import Sources
 from antifreeze.child._collate import AsTensor, default_collate, default_convert
 from antifreeze.child._desk import Desk
 from antifreeze.child._failures import UserError, failure_of
@@ -48,7 +47,6 @@ __all__ = [
     "Results",
     "Share",
     "Skip",
-    "Sources",
     "Stage",
     "Start",
     "Task",

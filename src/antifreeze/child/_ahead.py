@@ -44,9 +44,9 @@ def read_ahead(package: str, sources: Sources) -> Iterator[None]:
     thread.start()
     shelf = _Shelf()
     for name, path in sources:
+        shelf.read(name, path)
         if not thread.is_alive():
             break
-        shelf.read(name, path)
     sys.meta_path.insert(0, shelf)
     try:
         yield
