@@ -27,7 +27,7 @@ _LARGE_NBYTES, _KEPT_NBYTES = 32 << 20, 64 << 20
 
 
 class Load(NamedTuple):
-    """Trainer to nursery: import what workers will need, and say hello. Comes first."""
+    """Trainer to nursery: import what workers will need, and say hello. Comes before them."""
 
     modules: tuple[str, ...]
     sources: Sources
@@ -37,7 +37,6 @@ class Bear(NamedTuple):
     """Trainer to nursery: fork a worker. Its channel, board and stack file come with it."""
 
     token: int
-    modules: tuple[str, ...]
     slot: int
 
 
@@ -78,7 +77,7 @@ def main(fd: int, owner_pid: int) -> NoReturn:
     os._exit(0)
 
 
-def load(modules: tuple[str, ...], sources: Sources = ()) -> None:
+def load(modules: tuple[str, ...], sources: Sources) -> None:
     """Import what workers will need. Imports only: nothing is used, so no thread is left and no lock taken."""
     for module in modules:
         with contextlib.suppress(ImportError), read_ahead(module, sources):
@@ -154,7 +153,6 @@ class _Nurse:
             self._idle_since_s = time.monotonic()
             self._channel.send_nowait(Hello())
         elif isinstance(message, Bear):
-            load(message.modules)
             try:
                 pid = self._bear(message, fds)
             except OSError as error:  # no room for another process

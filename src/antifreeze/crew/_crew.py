@@ -89,13 +89,13 @@ class Crew:
             sends_at_once=after_a_loss,
         )
         try:
-            member, message, fds = make_member(slot, start, self._parcel.fds(), self._parcel.modules)
+            member, message, fds = make_member(slot, start, self._parcel.fds())
         except OSError as error:
             self.fatal = no_descriptors(error)
             return
         self.members[slot] = member
         self._poll = None
-        the_keeper().bear(self, message, fds)
+        the_keeper().bear(self, message, fds, self._parcel.modules)
 
     def born(self, token: int, pid: int) -> None:
         """Hear from the keeper that a worker has a process."""

@@ -57,6 +57,7 @@ class _Request(NamedTuple):
 
     message: Bear | Bury
     fds: list[int]
+    modules: tuple[str, ...] = ()
 
 
 class Keeper:
@@ -94,11 +95,11 @@ class Keeper:
         self._ending.append(crew)
         self.wake()
 
-    def bear(self, crew: Kept, message: Bear, fds: list[int]) -> None:
-        """Ask for a worker; the crew hears of it."""
+    def bear(self, crew: Kept, message: Bear, fds: list[int], modules: tuple[str, ...]) -> None:
+        """Ask for a worker that needs these modules; the crew hears of it."""
         with self._lock:
             self._owners[message.token] = crew
-            self._requests.append(_Request(message, fds))
+            self._requests.append(_Request(message, fds, modules))
             self._have_thread()
         self.wake()
 
@@ -168,7 +169,7 @@ class Keeper:
             return
         for message, _ in messages:
             if isinstance(message, Hello):
-                nursery.hello = message
+                nursery.num_loads -= 1
                 self._failures = 0
             elif isinstance(message, Born) and message.token in self._owners:
                 self._owners[message.token].born(message.token, message.pid)
@@ -190,9 +191,9 @@ class Keeper:
 
     def _ask(self) -> None:
         while self._requests:
-            message, fds = self._requests[0]
+            message, fds, modules = self._requests[0]
             wanted = message.token in (self._owners if isinstance(message, Bear) else self._asked)
-            if wanted and self._nursery is None and not self._start(message):
+            if wanted and self._nursery is None and not self._start():
                 return
             self._requests.popleft()
             if not wanted or self._nursery is None:
@@ -201,11 +202,11 @@ class Keeper:
                 continue
             self._asked.add(message.token)
             try:
-                self._nursery.tell(message, fds)
+                self._nursery.tell(message, fds, modules)
             except Closed:
                 self._lose_nursery()
 
-    def _start(self, message: Bear | Bury) -> bool:
+    def _start(self) -> bool:
         """Start a nursery; False if there can be none."""
         if self._failures >= _TRIES:
             self._doom(
@@ -218,7 +219,7 @@ class Keeper:
             )
             return False
         try:
-            self._nursery = start_nursery(message.modules if isinstance(message, Bear) else ())
+            self._nursery = start_nursery()
         except OSError as error:
             self._doom(no_descriptors(error))
             return False
@@ -238,7 +239,7 @@ class Keeper:
         nursery, self._nursery = self._nursery, None
         if nursery is None:
             return
-        if nursery.hello is None:
+        if nursery.num_loads:
             self._failures += 1
         nursery.end()
         lost, self._asked = self._asked, set()

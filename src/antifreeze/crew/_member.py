@@ -129,9 +129,7 @@ class Member:
             self.stacks = -1
 
 
-def make_member(
-    slot: int, start: Start, parcel_fds: list[int], modules: tuple[str, ...]
-) -> tuple[Member, Bear, list[int]]:
+def make_member(slot: int, start: Start, parcel_fds: list[int]) -> tuple[Member, Bear, list[int]]:
     """Return a worker to be, what to ask the nursery, and the descriptors that go with that."""
     fds: list[int] = []
     ours, theirs = pair()
@@ -148,7 +146,7 @@ def make_member(
             os.close(fd)
         raise
     member.channel.send_nowait(start, parcel_fds)
-    return member, Bear(member.token, modules, slot), fds
+    return member, Bear(member.token, slot), fds
 
 
 def folder() -> str:

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from antifreeze.child import Hello, Load
+from antifreeze.child import Load
 from antifreeze.core import ConfigError, Deadline
 from antifreeze.crew._modules import sources_of
 from antifreeze.supervise import state_of
@@ -34,11 +34,19 @@ class Nursery:
 
     def __init__(self, pid: int, channel: Channel) -> None:
         self.pid, self.channel = pid, channel
-        self.hello: Hello | None = None
+        self.num_loads = 0
+        """What it was told to import and has not said hello after. If it ends meanwhile, that may be why."""
+        self._told: set[str] | None = None
         self._stopped_since_s: float | None = None
 
-    def tell(self, message: Any, fds: list[int]) -> None:
-        """Send a request. Raises ``Closed`` if the nursery is gone."""
+    def tell(self, message: Any, fds: list[int], modules: tuple[str, ...] = ()) -> None:
+        """Send a request, and before it what has to be imported first. Raises ``Closed`` if the nursery is gone."""
+        new = [name for name in modules if self._told is None or name not in self._told]
+        if new or self._told is None:
+            self._told = {*(self._told or ()), *new}
+            self.num_loads += 1
+            with contextlib.suppress(Closed):  # Order: the request says so, and closes its descriptors
+                self.channel.send_nowait(Load(tuple(new), tuple(source for name in new for source in sources_of(name))))
         self.channel.send_nowait(message, fds)
 
     def is_stopped(self) -> bool:
@@ -61,7 +69,7 @@ class Nursery:
                 time.sleep(_LOOK_S)
 
 
-def start_nursery(modules: tuple[str, ...]) -> Nursery:
+def start_nursery() -> Nursery:
     """Start the process. Call this only in a thread that lives as long as the nursery shall."""
     if not sys.executable:
         hint = "set sys.executable to the path of a Python interpreter that can import antifreeze"
@@ -80,11 +88,7 @@ def start_nursery(modules: tuple[str, ...]) -> Nursery:
             file_actions=[(os.POSIX_SPAWN_DUP2, theirs.fileno(), 0)],
             setsid=True,
         )
-    nursery = Nursery(pid, Channel(ours))
-    # Order: first of all. If the process is gone already, who asks it for a worker hears of it.
-    with contextlib.suppress(Closed):
-        nursery.tell(Load(modules, tuple(source for name in modules for source in sources_of(name))), [])
-    return nursery
+    return Nursery(pid, Channel(ours))
 
 
 def _environ() -> dict[str, str]:
