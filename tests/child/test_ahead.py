@@ -14,6 +14,7 @@ import pytest
 
 from antifreeze.child import _ahead
 from antifreeze.child._ahead import read_ahead
+from antifreeze.child._shelf import ReadLoader, Shelf
 
 NAMES = ("slowly", "slowly.part", "slowly.part.leaf")
 
@@ -73,7 +74,7 @@ def test_modules_look_as_from_an_ordinary_import(package: Path, loading: threadi
 
     assert {name: told(name) for name in NAMES} == ordinary
     assert module.value == 1
-    assert all(isinstance(sys.modules[name].__loader__, _ahead._Read) for name in NAMES)
+    assert all(isinstance(sys.modules[name].__loader__, ReadLoader) for name in NAMES)
 
 
 def test_what_was_read_is_what_is_run(package: Path, loading: threading.Event) -> None:
@@ -100,7 +101,7 @@ def test_a_file_that_cannot_be_read_is_left_to_the_import(wrong: str, package: P
         loading.set()
         with pytest.raises(error):
             import_it()
-    assert [finder for finder in sys.meta_path if isinstance(finder, _ahead._Shelf)] == []
+    assert [finder for finder in sys.meta_path if isinstance(finder, Shelf)] == []
 
 
 def test_reading_ends_when_the_libraries_are_there(
@@ -115,18 +116,40 @@ def test_reading_ends_when_the_libraries_are_there(
         for thread in set(threading.enumerate()) - before:
             thread.join(60)
 
-    monkeypatch.setattr(_ahead._Shelf, "read", and_the_library_is_there)
+    monkeypatch.setattr(Shelf, "read", and_the_library_is_there)
     with read_ahead("slowly", sources(package)):
         assert import_it().value == 1
     assert read == ["slowly"]
     assert set(threading.enumerate()) <= before
 
 
+def test_what_it_needs_is_imported_meanwhile_and_extensions_before(
+    package: Path, loading: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not there, or is broken, is left to who needs it."""
+    (package.parent / "broken_need.py").write_text("1 / 0\n")
+    before, order = set(threading.enumerate()), []
+    monkeypatch.setitem(_ahead._NATIVE, "slowly", ("native", "none"))
+    monkeypatch.setitem(_ahead._NEEDS, "slowly", ("broken_need", "pure"))
+
+    def note(name: str) -> None:
+        order.append((name, len(set(threading.enumerate()) - before)))
+        if name == "none":
+            raise ImportError
+        if name == "broken_need":
+            __import__(name)
+
+    monkeypatch.setattr(importlib, "import_module", note)
+    with read_ahead("slowly", sources(package)):
+        loading.set()
+    assert order == [("native", 0), ("none", 0), ("broken_need", 1), ("pure", 1)]
+
+
 def test_a_package_without_native_libraries_is_imported_as_ever(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(_ahead._LIBRARIES, "slowly")
     with read_ahead("slowly", sources(package)):
         assert import_it().value == 1
-    assert not isinstance(import_it().__loader__, _ahead._Read)
+    assert not isinstance(import_it().__loader__, ReadLoader)
 
 
 def test_libraries_that_are_not_there_are_left_to_the_import(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -270,7 +270,7 @@ class Halves(torch.utils.data.Dataset[torch.Tensor]):
         return 8
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        read_ahead = type(torch.__spec__.loader).__name__ == "_Read"
+        read_ahead = type(torch.__spec__.loader).__name__ == "ReadLoader"
         return torch.tensor([index / 2, float(read_ahead)])
 
 
@@ -285,6 +285,17 @@ def test_a_nursery_that_has_imported_torch_has_one_thread() -> None:
 
     assert len(threads_of(nursery)) == 1
     assert torch.equal(torch.cat([*found, *iterator]), HALVES)
+
+
+def test_a_nursery_that_has_workers_without_torch_is_told_of_it_when_others_need_it() -> None:
+    iterator = iter(make("map"))
+    first = next(iterator)
+    (nursery,) = nurseries()
+    assert "libtorch" not in Path(f"/proc/{nursery}/maps").read_text()
+
+    assert torch.equal(torch.cat(list(af.DataLoader(Halves(), batch_size=4, num_workers=2))), HALVES)
+    assert nurseries() == [nursery]
+    assert [plain(batch) for batch in (first, *iterator)] == undisturbed("map")[0]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])

@@ -117,9 +117,13 @@ BETWEEN_PROCESSES |= {"child/_programs.py", "crew/_failures.py"}
 
 
 def test_reading_data_never_runs_code_from_it() -> None:
-    """No eval, no shell anywhere; unpickling only of what our own processes send each other over a private socket."""
+    """No eval, no shell anywhere; unpickling only of what our own processes send each other over a private socket.
+
+    One module runs text: what the standard library has written and would run itself.
+    """
     banned = ("pickle.load", "eval(", "exec(", "shell=True", "os.system", "allow_pickle=True")
     allowed = {(f"src/antifreeze/{module}", "pickle.load") for module in BETWEEN_PROCESSES}
+    allowed |= {("src/antifreeze/child/_once.py", "exec(")}
     found = {(names(p), word) for p in SOURCES for word in banned if word in p.read_text()}
 
     assert found == allowed

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import importlib.abc
-import importlib.machinery
-import importlib.util
+import importlib
 import os
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import CodeType, ModuleType
+
+from antifreeze.child._once import compiled_once, know_files
+from antifreeze.child._shelf import Shelf
 
 Sources = tuple[tuple[str, str], ...]
 """Modules that the trainer has loaded, with their files."""
@@ -27,6 +27,10 @@ _LIBRARIES = {
 
 Not what is for accelerators: torch prepares their drivers' libraries in between, where they do not fit together.
 """
+_NEEDS = {"torch": ("unittest.mock", "importlib.metadata", "typing_extensions", "tqdm", "torchgen.model")}
+"""Other packages that it imports, and that do without it."""
+_NATIVE = {"torch": ("_asyncio", "_csv", "_json", "_posixshmem", "_ssl", "cmath", "grp", "unicodedata")}
+"""Extension modules among what those need. They come first: the dynamic loader does one thing at a time."""
 _MOST_S = 60.0
 
 
@@ -34,25 +38,37 @@ _MOST_S = 60.0
 def read_ahead(package: str, sources: Sources) -> Iterator[None]:
     """Have an import of this package find its libraries loaded and its modules read; the thread has ended then.
 
-    To read a module is to check it against its source and to build its code, as the import would. Nothing is run.
+    To read a module is to check it against its source and to build its code, as the import would. Nothing of the
+    package is run.
     """
     files = dict(sources)
     if sys.platform != "linux" or package not in files or package not in _LIBRARIES or package in sys.modules:
         yield
         return
+    _import(_NATIVE.get(package, ()))
     thread = threading.Thread(target=_load, args=(package, Path(files[package]).parent), daemon=True)
     thread.start()
-    shelf = _Shelf()
-    for name, path in sources:
-        shelf.read(name, path)
-        if not thread.is_alive():
-            break
-    sys.meta_path.insert(0, shelf)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(shelf)
-        thread.join(_MOST_S)
+    with compiled_once():
+        _import(_NEEDS.get(package, ()))
+        shelf = Shelf()
+        for name, path in sources:
+            shelf.read(name, path)
+            if not thread.is_alive():
+                break
+        know_files(sources)
+        sys.meta_path.insert(0, shelf)
+        try:
+            yield
+        finally:
+            sys.meta_path.remove(shelf)
+            thread.join(_MOST_S)
+
+
+def _import(names: Iterable[str]) -> None:
+    """Import what there is of these."""
+    for name in names:
+        with contextlib.suppress(Exception):  # border: whatever is wrong with it, who needs it will say
+            importlib.import_module(name)
 
 
 def _load(package: str, folder: Path) -> None:
@@ -63,35 +79,3 @@ def _load(package: str, folder: Path) -> None:
         load.restype = ctypes.c_void_p
         for name, flags in _LIBRARIES[package]:
             load(os.fsencode(folder / name), flags)
-
-
-class _Shelf(importlib.abc.MetaPathFinder):
-    """Modules that were read and not yet imported."""
-
-    def __init__(self) -> None:
-        self._loaders: dict[str, _Read] = {}
-
-    def read(self, name: str, path: str) -> None:
-        with contextlib.suppress(Exception):  # border: whatever is wrong with a file, its import will say
-            self._loaders[name] = _Read(name, path)
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        del path, target
-        loader = self._loaders.pop(fullname, None)
-        if loader is None:
-            return None
-        return importlib.util.spec_from_file_location(fullname, loader.path, loader=loader)
-
-
-class _Read(importlib.machinery.SourceFileLoader):
-    """The ordinary loader, with the code that it will be asked for."""
-
-    def __init__(self, fullname: str, path: str) -> None:
-        super().__init__(fullname, path)
-        self._code = super().get_code(fullname)
-
-    def get_code(self, fullname: str) -> CodeType | None:
-        code, self._code = self._code, None
-        return code or super().get_code(fullname)
