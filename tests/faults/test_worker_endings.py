@@ -630,7 +630,7 @@ NURSERY = """
 import antifreeze as af
 from pathlib import Path
 Path({folder!r}, "sitecustomize.py").write_text(
-    "import os, sys, time\\nif any('nursery.py' in a for a in sys.orig_argv): {does}"
+    "import os, sys, time\\nif any('start.py' in a for a in sys.orig_argv): {does}"
 )
 os.environ["PYTHONPATH"] = {folder!r}
 try:

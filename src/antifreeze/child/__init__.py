@@ -1,11 +1,10 @@
-"""What runs in worker processes and in the nursery they are born in."""
+"""What runs in worker processes."""
 
 from antifreeze.child._again import NotAsSaved, NotTheSame
 from antifreeze.child._collate import AsTensor, default_collate, default_convert
 from antifreeze.child._desk import Desk
 from antifreeze.child._failures import UserError, failure_of
 from antifreeze.child._messages import Cancel, Failure, Ready, Result, Results, Share, Skip, Start, Task, Tasks
-from antifreeze.child._nurse import Bear, Born, Bury, Died, Hello, Load
 from antifreeze.child._programs import (
     Ended,
     IterableProgram,
@@ -18,24 +17,18 @@ from antifreeze.child._programs import (
 )
 from antifreeze.child._seeding import preserved, seed_now, seeded
 from antifreeze.child._stand_ins import Handing
-from antifreeze.child._worker import DUMP_SIGNAL, MOST_FDS
+from antifreeze.child._worker import DUMP_SIGNAL, MOST_FDS, run
 from antifreeze.transport import Stage
 
 __all__ = [
     "DUMP_SIGNAL",
     "AsTensor",
-    "Bear",
-    "Born",
-    "Bury",
     "Cancel",
     "Desk",
-    "Died",
     "Ended",
     "Failure",
     "Handing",
-    "Hello",
     "IterableProgram",
-    "Load",
     "MOST_FDS",
     "MapProgram",
     "NotAsSaved",
@@ -58,6 +51,7 @@ __all__ = [
     "has_state",
     "opened_state",
     "preserved",
+    "run",
     "sealed_state",
     "seed_now",
     "seeded",

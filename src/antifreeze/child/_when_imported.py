@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.abc
 import importlib.machinery
 import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader  # which takes ten times as long to import as this module
 
 
 def when_imported(name: str, act: Callable[[], None]) -> None:
@@ -18,7 +21,7 @@ def when_imported(name: str, act: Callable[[], None]) -> None:
         sys.meta_path.insert(0, _Finder(name, act))
 
 
-class _Finder(importlib.abc.MetaPathFinder):
+class _Finder:
     def __init__(self, name: str, act: Callable[[], None]) -> None:
         self._name, self._act = name, act
 
@@ -36,7 +39,7 @@ class _Finder(importlib.abc.MetaPathFinder):
             sys.meta_path.insert(0, self)
         return spec
 
-    def _act_after(self, loader: importlib.abc.Loader) -> None:
+    def _act_after(self, loader: Loader) -> None:
         execute = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:

@@ -17,11 +17,11 @@ import weakref
 from collections import deque
 from typing import Any, NamedTuple, Protocol
 
-from antifreeze.child import Bear, Born, Bury, Died, Hello
 from antifreeze.core import WorkerDied
 from antifreeze.crew._bell import Bell
 from antifreeze.crew._failures import no_descriptors
 from antifreeze.crew._nursery import Nursery, start_nursery
+from antifreeze.nursery import Bear, Born, Bury, Died, Hello
 from antifreeze.transport import Closed
 
 logger = logging.getLogger("antifreeze")

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from antifreeze.child import DUMP_SIGNAL, MOST_FDS, Bear, Start, Task, Tasks
+from antifreeze.child import DUMP_SIGNAL, MOST_FDS, Start, Task, Tasks
 from antifreeze.core import Deadline
+from antifreeze.nursery import Bear
 from antifreeze.supervise import Finding
 from antifreeze.transport import (
     BOARD_NBYTES,

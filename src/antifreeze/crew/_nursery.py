@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from antifreeze.child import Load
 from antifreeze.core import ConfigError, Deadline
 from antifreeze.crew._modules import sources_of
+from antifreeze.nursery import Load
 from antifreeze.supervise import state_of
 from antifreeze.transport import Channel, Closed, pair
 
@@ -76,7 +76,7 @@ def start_nursery() -> Nursery:
         raise ConfigError("sys.executable is empty, so no worker can be started", hint=hint, argument="num_workers")
     ours, theirs = pair()
     package = Path(__file__).parents[1]
-    script = package / "child" / "nursery.py"
+    script = package / "nursery" / "start.py"
     command = [sys.executable, "-P", str(script), str(os.getpid()), str(package.parent)]
     with theirs:
         # Not subprocess: at exit it would warn of a process that is still there, as this one is meant to be. Ctrl-C in

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from antifreeze.child._once import compiled_once, know_files
+from antifreeze.nursery._once import compiled_once, know_files
 
 
 def two_classes() -> tuple[type[Any], type[Any]]:

@@ -14,8 +14,7 @@ import sys
 import time
 from typing import Any, NamedTuple, NoReturn
 
-from antifreeze.child import _worker
-from antifreeze.child._ahead import Sources, read_ahead
+from antifreeze.nursery._ahead import Sources, read_ahead
 from antifreeze.transport import BOARD_NBYTES, BoardWriter, Channel, Closed, map_bytes
 
 LINGER_S = float(os.environ.get("ANTIFREEZE_NURSERY_LINGER_S", "1.5"))
@@ -82,6 +81,7 @@ def load(modules: tuple[str, ...], sources: Sources) -> None:
     for module in modules:
         with contextlib.suppress(ImportError), read_ahead(module, sources):
             importlib.import_module(module)
+    importlib.import_module("antifreeze.child")
     gc.freeze()
 
 
@@ -173,6 +173,8 @@ class _Nurse:
         if pid:
             return pid
         try:
+            from antifreeze.child import run
+
             os.setpgid(0, 0)  # so that what a worker starts can be ended with it
             end_with_parent(nursery)
             name_process(f"af-worker-{message.slot}")
@@ -186,7 +188,7 @@ class _Nurse:
             be_on_time()
             channel, board, stacks = fds
             memory = map_bytes(board, BOARD_NBYTES)
-            _worker.run(Channel(socket.socket(fileno=channel)), BoardWriter(memory), stacks)
+            run(Channel(socket.socket(fileno=channel)), BoardWriter(memory), stacks)
             for stream in (sys.stdout, sys.stderr):
                 with contextlib.suppress(Exception):
                     stream.flush()

@@ -11,8 +11,8 @@ import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from antifreeze.child._once import compiled_once, know_files
-from antifreeze.child._shelf import Shelf
+from antifreeze.nursery._once import compiled_once, know_files
+from antifreeze.nursery._shelf import Shelf
 
 Sources = tuple[tuple[str, str], ...]
 """Modules that the trainer has loaded, with their files."""
@@ -27,10 +27,32 @@ _LIBRARIES = {
 
 Not what is for accelerators: torch prepares their drivers' libraries in between, where they do not fit together.
 """
-_NEEDS = {"torch": ("unittest.mock", "importlib.metadata", "typing_extensions", "tqdm", "torchgen.model")}
-"""Other packages that it imports, and that do without it."""
-_NATIVE = {"torch": ("_asyncio", "_csv", "_json", "_posixshmem", "_ssl", "cmath", "grp", "unicodedata")}
-"""Extension modules among what those need. They come first: the dynamic loader does one thing at a time."""
+_NEEDS = {
+    "torch": (
+        "antifreeze.child",
+        "unittest.mock",
+        "importlib.metadata",
+        "typing_extensions",
+        "tqdm",
+        "torchgen.model",
+    )
+}
+"""What it or a worker imports besides, and what does without it."""
+_NATIVE = {
+    "torch": (
+        "numpy.random",
+        "_asyncio",
+        "_csv",
+        "_heapq",
+        "_multiprocessing",
+        "_posixsubprocess",
+        "_queue",
+        "_ssl",
+        "binascii",
+        "unicodedata",
+    )
+}
+"""Extension modules among that. They come first: the dynamic loader does one thing at a time."""
 _MOST_S = 60.0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -12,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from antifreeze.child import _ahead
-from antifreeze.child._ahead import read_ahead
-from antifreeze.child._shelf import ReadLoader, Shelf
+from antifreeze.nursery import _ahead
+from antifreeze.nursery._ahead import read_ahead
+from antifreeze.nursery._shelf import ReadLoader, Shelf
 
 NAMES = ("slowly", "slowly.part", "slowly.part.leaf")
 
@@ -143,6 +144,22 @@ def test_what_it_needs_is_imported_meanwhile_and_extensions_before(
     with read_ahead("slowly", sources(package)):
         loading.set()
     assert order == [("native", 0), ("none", 0), ("broken_need", 1), ("pure", 1)]
+
+
+def test_no_extension_is_loaded_in_the_time_of_the_libraries() -> None:
+    """It would wait for them. What this finds belongs to those that are imported before."""
+    code = (
+        "import importlib, sys\n"
+        "from antifreeze.nursery import _ahead\n"
+        "def is_native(module): return (getattr(module, '__file__', None) or '').endswith('.so')\n"
+        "def extensions(): return {name for name, module in sys.modules.items() if is_native(module)}\n"
+        "_ahead._import(_ahead._NATIVE['torch'])\n"
+        "before = extensions()\n"
+        "for name in _ahead._NEEDS['torch']: importlib.import_module(name)\n"
+        "print(sorted(extensions() - before), 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.strip() == "[] False"
 
 
 def test_a_package_without_native_libraries_is_imported_as_ever(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:

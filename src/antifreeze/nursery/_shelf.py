@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.abc
 import importlib.machinery
 import importlib.util
 from collections.abc import Sequence
 from types import CodeType, ModuleType
 
 
-class Shelf(importlib.abc.MetaPathFinder):
+class Shelf:
     """Modules that were read and not yet imported."""
 
     def __init__(self) -> None:

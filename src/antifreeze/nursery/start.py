@@ -1,4 +1,4 @@
-"""What the trainer starts as a script, with a socket as stdin: ``nursery.py OWNER_PID PACKAGE_FOLDER``."""
+"""What the trainer starts as a script, with a socket as stdin: ``start.py OWNER_PID PACKAGE_FOLDER``."""
 
 if __name__ == "__main__":
     import gc
@@ -18,6 +18,6 @@ if __name__ == "__main__":
     sys.path.insert(0, _folder)
     importlib.import_module("antifreeze")  # the trainer's own: another one may be installed
     sys.path.append(sys.path.pop(0))
-    from antifreeze.child._nurse import main
+    from antifreeze.nursery._nurse import main
 
     main(_fd, int(_owner))
