@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import io
 import itertools
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -28,6 +29,7 @@ from worker_datasets import (
     Fault,
     InTurn,
     Leaky,
+    Native,
     Patient,
     Skipping,
     first_value,
@@ -37,9 +39,10 @@ from worker_datasets import (
     tiny,
 )
 from worker_engines import ENGINES, AsIterable, make, undisturbed
-from worker_processes import nurseries, send, state_of, threads_of, until, workers
+from worker_processes import awaits_signals, nurseries, send, state_of, threads_of, until, workers
 
 import antifreeze as af
+from antifreeze.child import DUMP_SIGNAL
 
 MIDDLE = 17
 MOMENTS = {
@@ -157,6 +160,23 @@ def test_a_finished_batch_does_not_wait_for_the_one_after_it(flag: str) -> None:
         Path(flag).touch()
 
     assert found == [0, 1, 2, 3]
+
+
+def test_to_be_asked_where_it_stands_does_not_interrupt_a_worker(tmp_path: Path) -> None:
+    """Native code takes an interruption for an end or an error, and what is only slow must not be disturbed."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    batches = iter(af.DataLoader(Native(str(fifo)), batch_size=None, num_workers=1, prefetch_factor=2))
+    assert next(batches) == 0
+    until(Path(f"{fifo}.open").exists, "the sample is at its native call")
+    (worker,) = workers()
+    until(lambda: state_of(worker) == "S", "the worker waits")
+
+    send(DUMP_SIGNAL, [worker])
+    until(lambda: not awaits_signals(worker), "the worker was asked")
+    fifo.write_text("go on")
+
+    assert list(batches) == [1]
 
 
 def test_a_worker_that_leaks_is_replaced_after_its_batches() -> None:

@@ -58,6 +58,11 @@ def lives(process: tuple[int, str]) -> bool:
     return identity(process[0]) == process and state_of(process[0]) not in ("Z", "X", "")
 
 
+def awaits_signals(pid: int) -> bool:
+    """Tell whether a process has been sent a signal that none of its threads has taken."""
+    return any(int(line.split()[1], 16) for line in _text(f"/proc/{pid}/status").splitlines() if line[:7] == "ShdPnd:")
+
+
 def nurseries(trainer: int | None = None) -> list[int]:
     """Return the nurseries of a trainer, by default of this process."""
     return [pid for pid in _children(trainer or os.getpid()) if _is_named(pid, "af-nursery")]

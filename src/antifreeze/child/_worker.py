@@ -97,6 +97,9 @@ class _Worker:
         """Load the program, then make tasks until the trainer is gone."""
         # A batch that is done must not wait for the one after it, which may take minutes.
         threading.Thread(target=self._flush_the_late, name="antifreeze-flush", daemon=True).start()
+        # Order: after its start, so that the thread alone takes the signal. In this one it would interrupt user code: a
+        # native sleep ends early, a read fails, though the worker is only asked where it stands.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {DUMP_SIGNAL})
         (start, fds), *later = self._wait()
         began_s = time.perf_counter()
         try:
