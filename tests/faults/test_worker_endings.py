@@ -330,7 +330,7 @@ import os, sys, time, signal, threading
 import worker_engines
 from worker_engines import make
 from worker_datasets import Fault, plain
-from worker_processes import workers, nurseries, until
+from worker_processes import workers, nurseries, programs, until
 
 def train(engine="map", kind="sleeps", **options):
     loader = make(engine, Fault(kind, "sample", 30), delay_s=0.005, **options)
@@ -505,6 +505,24 @@ def test_kill_9_of_a_trainer_whose_nursery_and_workers_are_stopped(run: Run) -> 
     trainer = run("kept = train()\ntime.sleep(60)")
     processes = trainer.processes()
     send(signal.SIGSTOP, [pid for pid, _ in processes])
+    trainer.send(signal.SIGKILL)
+    trainer.wait()
+    check_gone(processes)
+
+
+@pytest.mark.parametrize("nursery", ["", "stopped"])
+def test_what_a_worker_has_started_ends_with_the_trainer(nursery: str, run: Run) -> None:
+    """A program that decodes for a worker has no use for anybody when both are gone."""
+    trainer = run("""
+loader = make("map", Fault("waits_for_a_child", "sample", 0))
+threading.Thread(target=next, args=[iter(loader)], daemon=True).start()
+until(programs, "a worker has started a program")
+print("pids", *nurseries(), *workers(), *programs(), flush=True)
+time.sleep(60)
+""")
+    processes = trainer.processes()
+    if nursery == "stopped":
+        send(signal.SIGSTOP, nurseries(trainer.pid))
     trainer.send(signal.SIGKILL)
     trainer.wait()
     check_gone(processes)

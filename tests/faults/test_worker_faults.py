@@ -39,7 +39,18 @@ from worker_datasets import (
     tiny,
 )
 from worker_engines import ENGINES, AsIterable, make, undisturbed
-from worker_processes import awaits_signals, nurseries, send, state_of, threads_of, until, workers
+from worker_processes import (
+    awaits_signals,
+    identity,
+    lives,
+    nurseries,
+    programs,
+    send,
+    state_of,
+    threads_of,
+    until,
+    workers,
+)
 
 import antifreeze as af
 from antifreeze.child import DUMP_SIGNAL
@@ -281,6 +292,26 @@ def test_a_blow_while_workers_start(name: str, num_workers: int) -> None:
 
     assert [plain(batch) for batch in loader] == undisturbed("map")[0]
     thread.join(60)
+
+
+@pytest.mark.parametrize("name", ["one killed", "nursery killed", "nursery stopped"])
+def test_what_a_worker_has_started_ends_with_it(name: str, flag: str) -> None:
+    """Also if it goes with its nursery, which is the one to know of it otherwise."""
+    loader = make("map", fault_at("middle", "waits_for_a_child", flag), num_workers=1)
+    started: list[tuple[int, str]] = []
+
+    def strike() -> None:
+        until(programs, "the worker has started a program")
+        started.extend(map(identity, programs()))
+        BLOWS[name]()
+
+    thread = threading.Thread(target=strike)
+    thread.start()
+
+    assert [plain(batch) for batch in loader] == undisturbed("map")[0]
+    thread.join(60)
+    until(lambda: not any(map(lives, started)), "what it had started is gone")
+    assert started
 
 
 class Halves(torch.utils.data.Dataset[torch.Tensor]):

@@ -317,10 +317,10 @@ class Native:
     def __getitem__(self, index: int) -> int:
         if index == 0:
             return 0
-        with open(os.open(self.fifo, os.O_RDONLY | os.O_NONBLOCK)) as file:
-            Path(self.fifo + ".open").touch()
-            readable = struct.pack("@ihh", file.fileno(), select.POLLIN, 0)
-            return ctypes.CDLL(None).poll(ctypes.create_string_buffer(readable), 1, -1)
+        fd = os.open(self.fifo, os.O_RDONLY | os.O_NONBLOCK)
+        Path(self.fifo + ".open").touch()
+        readable = struct.pack("@ihh", fd, select.POLLIN, 0)
+        return ctypes.CDLL(None).poll(ctypes.create_string_buffer(readable), 1, -1)
 
 
 class Patient:

@@ -73,6 +73,11 @@ def workers(trainer: int | None = None) -> list[int]:
     return [pid for nursery in nurseries(trainer) for pid in _children(nursery) if _is_named(pid, "af-worker")]
 
 
+def programs(trainer: int | None = None) -> list[int]:
+    """Return what the workers of a trainer have started."""
+    return [pid for worker in workers(trainer) for pid in _children(worker)]
+
+
 def send(number: signal.Signals, pids: list[int]) -> None:
     """Send a signal to processes that may have ended in the meantime."""
     for pid in pids:

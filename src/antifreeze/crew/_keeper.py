@@ -21,7 +21,7 @@ from antifreeze.core import WorkerDied
 from antifreeze.crew._bell import Bell
 from antifreeze.crew._failures import no_descriptors
 from antifreeze.crew._nursery import Nursery, start_nursery
-from antifreeze.nursery import Bear, Born, Bury, Died, Hello
+from antifreeze.nursery import Bear, Born, Bury, Died, Hello, kill_group
 from antifreeze.transport import Closed
 
 logger = logging.getLogger("antifreeze")
@@ -70,8 +70,8 @@ class Keeper:
         self._kept: weakref.WeakSet[Any] = weakref.WeakSet()
         self._owners: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._ending: deque[Kept] = deque()
-        self._asked: set[int] = set()
-        """Workers that the nursery was asked for and that have not ended."""
+        self._asked: dict[int, int] = {}
+        """Workers that the nursery was asked for and that have not ended, with their processes; 0 if not yet born."""
         self._nursery: Nursery | None = None
         self._failures = 0
         self._checked_s = 0.0
@@ -171,10 +171,12 @@ class Keeper:
             if isinstance(message, Hello):
                 nursery.num_loads -= 1
                 self._failures = 0
-            elif isinstance(message, Born) and message.token in self._owners:
-                self._owners[message.token].born(message.token, message.pid)
+            elif isinstance(message, Born):
+                self._asked[message.token] = message.pid
+                if (owner := self._owners.get(message.token)) is not None:
+                    owner.born(message.token, message.pid)
             elif isinstance(message, Died):
-                self._asked.discard(message.token)
+                self._asked.pop(message.token, None)
                 self._tell_died(message.token, message.code)
         now_s = time.monotonic()
         if now_s - self._checked_s < _CHECK_S:
@@ -200,7 +202,7 @@ class Keeper:
                 for fd in fds:
                     os.close(fd)
                 continue
-            self._asked.add(message.token)
+            self._asked.setdefault(message.token, 0)
             try:
                 self._nursery.tell(message, fds, modules)
             except Closed:
@@ -242,8 +244,10 @@ class Keeper:
         if nursery.num_loads:
             self._failures += 1
         nursery.end()
-        lost, self._asked = self._asked, set()
-        for token in lost:
+        lost, self._asked = self._asked, {}
+        for token, pid in lost.items():
+            if pid:
+                kill_group(pid)  # what it had started
             self._tell_died(token, None)
 
 

@@ -6,7 +6,6 @@ import contextlib
 import enum
 import itertools
 import os
-import signal
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 
 from antifreeze.child import DUMP_SIGNAL, MOST_FDS, Start, Task, Tasks
 from antifreeze.core import Deadline
-from antifreeze.nursery import Bear
+from antifreeze.nursery import Bear, kill_group
 from antifreeze.supervise import Finding
 from antifreeze.transport import (
     BOARD_NBYTES,
@@ -116,10 +115,8 @@ class Member:
     def kill(self, why: Finding) -> None:
         """Kill it with what it has started. Its channel closes, and that is how everybody hears of it."""
         self.finding = why
-        for kill in (os.killpg, os.kill):
-            with contextlib.suppress(OSError):
-                if self.pid:
-                    kill(self.pid, signal.SIGKILL)
+        if self.pid:
+            kill_group(self.pid)
 
     def close(self) -> None:
         """Let go of what belongs to it. Batches that it has sent stay readable. May be called twice."""

@@ -67,9 +67,10 @@ class Died(NamedTuple):
 
 def main(fd: int, owner_pid: int) -> NoReturn:
     """Serve until the owner is gone, or until nothing was to be done for a while."""
-    end_with_parent(owner_pid)
+    nurse = _Nurse(Channel(socket.socket(fileno=fd)), owner_pid)
+    # Not SIGKILL: what workers have started is known only here, and must be ended too. This one wakes who is stopped.
+    end_with_parent(owner_pid, signal.SIGCONT)
     name_process("af-nursery")
-    nurse = _Nurse(Channel(socket.socket(fileno=fd)))
     with contextlib.suppress(Closed):
         nurse.serve()
     nurse.kill_all()
@@ -85,14 +86,16 @@ def load(modules: tuple[str, ...], sources: Sources) -> None:
     gc.freeze()
 
 
-def end_with_parent(parent_pid: int) -> None:
+def end_with_parent(parent_pid: int, number: int = signal.SIGKILL) -> None:
     """Have the kernel kill this process when its parent ends, even if it is stopped or holds the interpreter's lock.
+
+    With another signal, it is for the handler of that one to end it.
 
     The signal comes when the parent's *thread* ends that has started this process: in the trainer that is the keeper,
     which lives as long as the nursery; the nursery has one thread.
     """
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
     if os.getppid() != parent_pid:
         os._exit(0)
 
@@ -117,14 +120,15 @@ def name_process(name: str) -> None:
 
 
 class _Nurse:
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+    def __init__(self, channel: Channel, owner_pid: int) -> None:
+        self._channel, self._owner_pid = channel, owner_pid
         self._tokens: dict[int, int] = {}
         self._pids: dict[int, int] = {}
         self._ends_s: dict[int, float] = {}
         self._idle_since_s = time.monotonic()
         self._wake_in, self._wake_out = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGCONT, self._end_without_owner)
         signal.set_wakeup_fd(self._wake_out)
 
     def serve(self) -> None:
@@ -179,7 +183,8 @@ class _Nurse:
             end_with_parent(nursery)
             name_process(f"af-worker-{message.slot}")
             signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for number in (signal.SIGCHLD, signal.SIGCONT):
+                signal.signal(number, signal.SIG_DFL)
             self._channel.close()
             os.close(self._wake_in)
             os.close(self._wake_out)
@@ -222,15 +227,22 @@ class _Nurse:
         for token, end_s in list(self._ends_s.items()):
             if now_s >= end_s:
                 del self._ends_s[token]
-                _kill_group(self._pids[token])
+                kill_group(self._pids[token])
 
     def kill_all(self) -> None:
         """End every worker."""
         for pid in self._pids.values():
-            _kill_group(pid)
+            kill_group(pid)
+
+    def _end_without_owner(self, *_: object) -> None:
+        # The signal comes with the end of the thread that has started this process: others of it may live for a moment,
+        # and when they end, it comes again.
+        if os.getppid() != self._owner_pid:
+            self.kill_all()
+            os._exit(0)
 
 
-def _kill_group(pid: int) -> None:
+def kill_group(pid: int) -> None:
     """Kill a worker and what it has started."""
     for kill in (os.killpg, os.kill):
         with contextlib.suppress(ProcessLookupError, PermissionError):
