@@ -487,18 +487,18 @@ def test_going_on_after_a_poisoned_batch_gives_all_the_others() -> None:
     assert found == [batch for batch in undisturbed("map")[0] if batch[0] != MIDDLE - MIDDLE % BATCH_SIZE]
 
 
-@pytest.mark.parametrize("moment", ["collate", "pack"])
-def test_a_batch_that_kills_two_workers_is_named(moment: str) -> None:
-    """No sample of it is to blame, so the batch is."""
-    with pytest.raises(af.WorkerDied, match="batch 4"):
+@pytest.mark.parametrize(("moment", "words"), [("collate", "at collating batch 4"), ("pack", "at sending batch 4")])
+def test_a_batch_that_kills_two_workers_is_named(moment: str, words: str) -> None:
+    """No sample of it is to blame, so the batch is, and what was done with it."""
+    with pytest.raises(af.WorkerDied, match=words):
         list(make("map", fault_at(moment, "killed"), on_error="skip"))
 
 
-@pytest.mark.parametrize("moment", ["load", "init"])
-def test_workers_that_always_die_at_their_start_are_given_up(moment: str) -> None:
+@pytest.mark.parametrize(("moment", "words"), [("load", "rebuilds the dataset"), ("init", "in worker_init_fn")])
+def test_workers_that_always_die_at_their_start_are_given_up(moment: str, words: str) -> None:
     """Not for ever, and not after a hundred of them."""
     place = MOMENTS[moment]
-    with pytest.raises(af.WorkerDied, match="before they could start"):
+    with pytest.raises(af.WorkerDied, match=f"before they could start.* at its start, .*{words}"):
         list(make("map", Fault("killed", place.moment)))
 
 

@@ -167,7 +167,7 @@ class Watch:
         record = member.record
         silent_s = time.monotonic() - record.since_s
         text = (
-            f"{member.name} has been at {self._place(record)} for {silent_s:.0f} s and {finding.title}; "
+            f"{member.name} has been at {self.words(record)} for {silent_s:.0f} s and {finding.title}; "
             "the training loop waits for it"
         )
         logger.warning("antifreeze: %s%s\n  hint: %s", text, lines_of(finding), finding.hint)
@@ -178,7 +178,7 @@ class Watch:
         """Return where a worker stands, in words. One that starts takes its time: whether it moves is judged here."""
         starts = not member.pid or record.stage in (Stage.BORN, Stage.LOAD)
         still_s = 0.0 if starts else max(0.0, time.monotonic() - max(record.since_s, member.asked_s))
-        return Place(member.name, record.stage.name.lower(), self._place(record), still_s)
+        return Place(member.name, record.stage.name.lower(), self.words(record), still_s)
 
     def exit_of(self, member: Member, code: int | None) -> Finding:
         """Return why a worker is gone."""
@@ -194,12 +194,12 @@ class Watch:
         record = member.record
         self._history.memory.pop(member.slot, None)
         warned = self._sights.pop(member.token, None)
-        text = f"{member.name} {finding.title} at {self._place(record)}; {rest}"
+        text = f"{member.name} {finding.title} at {self.words(record)}; {rest}"
         if member.finding is not None and finding.cause is not Cause.LEAK:
             silent_s = time.monotonic() - record.since_s
             if self._waiting_s:  # else it is nobody else's concern
                 self.stalls.note(member, record, self.place(member, record), finding)
-            text = f"{member.name} was stuck at {self._place(record)} for {silent_s:.1f} s ({finding.title}); {rest}"
+            text = f"{member.name} was stuck at {self.words(record)} for {silent_s:.1f} s ({finding.title}); {rest}"
         if warned is not None and warned.warnings:  # all the rest was said then
             logger.warning("antifreeze: %s", text)
         else:
@@ -234,9 +234,8 @@ class Watch:
                 found.append((member, Finding(cause=Cause.LEAK, evidence_lines=lines)))
         return found
 
-    def _place(self, record: Record) -> str:
+    def words(self, record: Record) -> str:
         """Return what a worker was at, in words."""
-        batch = f"batch {record.step}" if record.step >= 0 else "no batch"
         match record.stage:
             case Stage.BORN | Stage.LOAD:
                 return "its start, where it rebuilds the dataset"
@@ -244,12 +243,8 @@ class Watch:
                 return "its start, in worker_init_fn"
             case Stage.IDLE:
                 return "the beginning of its next batch"
-            case Stage.COLLATE:
-                return f"collating {batch}"
-            case Stage.PACK | Stage.SEND:
-                return f"sending {batch}"
             case _:
-                sample = self._name(record)
+                sample, batch = self._name(record), batch_of(record)
                 return f"{sample} ({batch})" if sample else batch
 
 
@@ -263,3 +258,15 @@ def sample_of(record: Record) -> str:
     if record.position < 0:
         return ""
     return record.name.strip("'\"") if record.sample == -2 else f"sample {record.sample}"
+
+
+def batch_of(record: Record) -> str:
+    """Return the batch that a worker was at, in words, and what it did with all of it."""
+    batch = f"batch {record.step}" if record.step >= 0 else "no batch"
+    match record.stage:
+        case Stage.COLLATE:
+            return f"collating {batch}"
+        case Stage.PACK | Stage.SEND:
+            return f"sending {batch}"
+        case _:
+            return batch
