@@ -405,7 +405,7 @@ RANKS = """
 import itertools, json, sys
 import torch.distributed as dist
 sys.path.insert(0, {here!r})
-from test_dataloader import Streamed
+from beside_torch import Streamed
 from test_dataloader_resume import loader_of, resumed, saved
 
 rank = int(sys.argv[1])
