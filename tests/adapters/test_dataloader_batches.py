@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import datetime as dt
 import decimal
+import functools
 import re
 import shutil
 import subprocess
@@ -214,6 +215,19 @@ def test_a_class_of_an_importable_module_arrives_as_itself() -> None:
 
     assert type(batch) is Point
     assert batch.y is Color.RED
+
+
+def test_a_function_of_the_script_arrives_as_itself() -> None:
+    """The worker has a copy of it that no module has; the trainer has its own."""
+
+    def named(ids: list[int]) -> Any:
+        return functools.partial(plain, ids), collections.defaultdict(numbers)
+
+    partial, default = next(iter(ours(numbers(), batch_size=3, collate_fn=named, num_workers=1)))
+
+    assert partial.func is plain
+    assert partial.args == ([0, 1, 2],)
+    assert default.default_factory is numbers
 
 
 WITHOUT_TORCH = """

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import pickle
+import sys
 import weakref
 import zlib
+from operator import attrgetter
 from types import FunctionType
 from typing import Any, NamedTuple
 
@@ -47,9 +50,14 @@ _classes: weakref.WeakKeyDictionary[type, bytes] = weakref.WeakKeyDictionary()
 
 
 class _ClassPickler(_Pickler):
-    """Also takes instances of classes that cannot be imported, such as those of a script or a notebook."""
+    """Also takes instances of classes that cannot be imported, such as those of a script or a notebook.
+
+    Functions of such modules go by their names: the trainer has them, and they would bring half of a module with them.
+    """
 
     def reducer_override(self, obj: Any) -> Any:
+        if type(obj) is FunctionType and "<" not in obj.__qualname__ and not _is_found(obj):
+            return _load_function, (obj.__module__, obj.__qualname__)
         if isinstance(obj, type) and obj.__module__ != "builtins":
             if obj not in _classes:
                 _classes[obj] = cloudpickle.dumps(obj)
@@ -60,6 +68,18 @@ class _ClassPickler(_Pickler):
 def _load_class(blob: bytes) -> Any:
     # cloudpickle knows the classes that it has taken apart before: the trainer gets its own class back, not a copy.
     return pickle.loads(blob)  # noqa: S301  made by our own process a moment ago
+
+
+def _is_found(function: FunctionType) -> bool:
+    """Tell whether a function is what its module has under its name."""
+    try:
+        return attrgetter(function.__qualname__)(sys.modules[function.__module__]) is function
+    except (KeyError, AttributeError):
+        return False
+
+
+def _load_function(module: str, name: str) -> Any:
+    return attrgetter(name)(importlib.import_module(module))
 
 
 def dump(value: object, *, by_value: bool = False) -> tuple[bytes, list[Any]]:
