@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils.data import default_collate
+from torch.utils.data._utils.pin_memory import pin_memory
 
 from antifreeze.adapters._finish import (
     Array,
@@ -91,17 +92,4 @@ def _can_pin() -> bool:
 
 def pin(batch: Any) -> Any:
     """Return the batch with its tensors in pinned memory; the batch itself if there is no accelerator."""
-    return _pinned(batch) if _can_pin() else batch
-
-
-def _pinned(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.pin_memory()
-    if isinstance(value, dict):
-        return {key: _pinned(part) for key, part in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*map(_pinned, value))
-    if isinstance(value, list | tuple):
-        return type(value)(map(_pinned, value))
-    # A batch made by the user's collate_fn may know how to pin itself, as torch's own loader allows.
-    return value.pin_memory() if hasattr(value, "pin_memory") else value
+    return pin_memory(batch) if _can_pin() else batch  # type: ignore[no-untyped-call]
