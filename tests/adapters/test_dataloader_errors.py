@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import cloudpickle
 import numpy as np
@@ -189,6 +189,52 @@ def test_what_cannot_be_sent_is_named() -> None:
         next(iter(ours(Items((j for j in [i]) for i in range(3)), num_workers=1)))
     with pytest.raises(af.NotPicklable, match="cannot be pickled"):
         next(iter(ours(Made(3, lambda _: threading.current_thread()), collate_fn=list, num_workers=1)))
+
+
+class Unfit(tuple[Any, ...]):
+    """Arrives, and cannot be put together there."""
+
+    __slots__ = ()
+
+    def __new__(cls, kind: type[Exception], there: bool) -> Self:
+        """Raise what is asked for, unless it is the worker that asks."""
+        if not there:
+            raise kind("not here")
+        return super().__new__(cls, (kind, False))
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return tuple(self)
+
+
+@pytest.mark.parametrize("kind", [ValueError, StopIteration])
+def test_a_batch_that_cannot_be_rebuilt_in_the_trainer_is_named(kind: type[Exception]) -> None:
+    """Whatever its class raises there, StopIteration not being the end of the epoch; the others can be had."""
+
+    def collate(ids: list[int]) -> Any:
+        return Unfit(kind, there=True) if 5 in ids else ids
+
+    batches, found = iter(ours(numbers(), batch_size=4, collate_fn=collate, num_workers=2)), []
+    found.append(next(batches))
+    with pytest.raises(
+        af.UserCodeError, match=rf"rebuilding the batch .* raised {kind.__name__}: not here\n.*batch 1"
+    ) as e:
+        next(batches)
+
+    assert isinstance(e.value.__cause__, kind)
+    assert [*found, *batches] == [[i, i + 1, i + 2, i + 3] for i in (0, 8, 12, 16)]
+
+
+@pytest.mark.parametrize("num_workers", WORKERS)
+def test_stop_iteration_out_of_the_function_that_decides_is_no_end(num_workers: int) -> None:
+    """Someone has forgotten a default for next()."""
+
+    def decide(_: Exception) -> str:
+        return next(iter([]))
+
+    batches = iter(ours(Made(8, lambda i: 1 // (i - 5)), batch_size=4, num_workers=num_workers, on_error=decide))
+    next(batches)
+    with pytest.raises(af.UserCodeError, match="on_error raised StopIteration"):
+        next(batches)
 
 
 # -- samples that fail ---------------------------------------------------------------------------------------------

@@ -7,13 +7,14 @@ import os
 import pickle
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import cloudpickle
 import pytest
 import torch
 import torch.utils.data as tud
-from beside_torch import Items, Made, numbers, ours, same, seeded
+from beside_torch import PATIENCE_S, WORKERS, Items, Made, numbers, ours, same, seeded
 
 # Workers get the classes of this module by value, so they import neither it nor pytest.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -214,3 +215,14 @@ def test_the_iterator_is_an_iterator() -> None:
         assert len(list(batches)) == 3
         assert next(batches, None) is None
         assert next(batches, None) is None
+
+
+@pytest.mark.parametrize("num_workers", WORKERS)
+def test_several_threads_take_batches_from_one_iterator(num_workers: int) -> None:
+    """Each batch goes to one of them, and all of them hear of the end."""
+    batches, found = iter(ours(Items(range(200)), batch_size=2, num_workers=num_workers)), []
+    with ThreadPoolExecutor(4) as pool:
+        for taken in pool.map(lambda _: [batch.tolist() for batch in batches], range(4), timeout=PATIENCE_S):
+            found += taken
+
+    assert sorted(found) == [[i, i + 1] for i in range(0, 200, 2)]

@@ -20,8 +20,7 @@ from antifreeze.child import (
     preserved,
     seed_now,
 )
-from antifreeze.core import AntifreezeError
-from antifreeze.crew import History, Source, user_error
+from antifreeze.crew import Decide, History, Source, can_go_on, user_error
 from antifreeze.ranks import Watched
 from antifreeze.supervise import Skip
 from antifreeze.transport import Packed
@@ -40,7 +39,7 @@ class InlineBatches:
         history: History,
         *,
         on_error: str,
-        decide: Callable[[AntifreezeError], Any] | None,
+        decide: Decide,
     ) -> None:
         self._make_program, self._make_source = make_program, make_source
         self._history, self._decide = history, decide
@@ -130,8 +129,8 @@ class InlineBatches:
         worker = f"the training process (pid {os.getpid()})"
         error = user_error(failure, worker=worker, step=task.step, place=place, original=original)
         error.__cause__ = original.with_traceback(trace)
-        can_skip = self._decide is not None and caught.can_skip and not isinstance(task.what, Share)
-        if not can_skip or self._decide is None or self._decide(error) not in ("skip", True):
+        can_skip = caught.can_skip and not isinstance(task.what, Share)
+        if not can_skip or not can_go_on(self._decide, error):
             raise error
         self._history.skip(Skip(sample=place, reason=error.message, epoch=task.epoch, step=task.step))
         return task._replace(skip=(*task.skip, caught.position))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,6 +28,8 @@ class EpochIterator:
         self._batches: Iterator[Any] = iter(())
         self._goes_on = False
         """Whether the epoch is one that was loaded, and nothing of it was delivered here."""
+        # Several threads may take batches, each another one. Reentrant: a signal's handler may ask, too.
+        self._lock = threading.RLock()
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -35,6 +38,10 @@ class EpochIterator:
         return len(self._loader)
 
     def __next__(self) -> Any:
+        with self._lock:
+            return self._next()
+
+    def _next(self) -> Any:
         epoch = self._epoch or self._begin()
         batch = next(self._batches, _END)
         if batch is _END and self._goes_on:

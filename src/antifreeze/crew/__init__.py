@@ -2,7 +2,7 @@
 
 from antifreeze.crew._batches import Batches, Quarters
 from antifreeze.crew._crew import Crew
-from antifreeze.crew._failures import mixed_error, user_error
+from antifreeze.crew._failures import Decide, can_go_on, mixed_error, user_error
 from antifreeze.crew._history import History
 from antifreeze.crew._keeper import the_keeper
 from antifreeze.crew._ledger import Ledger, Poison
@@ -15,6 +15,7 @@ __all__ = [
     "AHEAD",
     "Batches",
     "Crew",
+    "Decide",
     "History",
     "IndexSource",
     "Ledger",
@@ -27,6 +28,7 @@ __all__ = [
     "Source",
     "Steps",
     "Terms",
+    "can_go_on",
     "mixed_error",
     "the_keeper",
     "user_error",

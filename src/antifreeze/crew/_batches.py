@@ -9,8 +9,8 @@ from typing import Any
 
 from antifreeze.core import ConfigError
 from antifreeze.crew._crew import Crew
-from antifreeze.crew._epoch import Batch, Decide, Epoch
-from antifreeze.crew._failures import no_descriptors
+from antifreeze.crew._epoch import END, Batch, Epoch
+from antifreeze.crew._failures import Decide, no_descriptors
 from antifreeze.crew._history import History
 from antifreeze.crew._ledger import Ledger
 from antifreeze.crew._pace import Pace
@@ -103,19 +103,18 @@ class Batches:
         try:
             epoch = self._epoch or self._begin()
             batch = epoch.next(self._timeout_s)
-        except StopIteration:
-            self._done = True
-            self.close()
-            self._history.epochs += 1
-            self._history.answered()
-            self._history.ended()
-            raise
         except BaseException:
             # An error that the user keeps, as notebooks do, holds this frame; it must not hold workers. Who asks on
             # after an error gets the next batch, from a new crew.
             self.close()
             raise
         self._history.answered()
+        if batch is END:
+            self._done = True
+            self.close()
+            self._history.epochs += 1
+            self._history.ended()
+            raise StopIteration
         return batch
 
     @property

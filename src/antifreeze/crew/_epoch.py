@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from antifreeze.child import Result, Share, Task
+from antifreeze.child import Result, Share, Task, UserError, failure_of
 from antifreeze.core import AntifreezeError, NotPicklable, Stalled
 from antifreeze.crew._crew import Crew
-from antifreeze.crew._failures import user_error
+from antifreeze.crew._failures import Decide, can_go_on, user_error
 from antifreeze.crew._history import History
 from antifreeze.crew._ledger import Ledger
 from antifreeze.crew._losses import Losses
@@ -25,6 +24,8 @@ from antifreeze.transport import Inbox, Record, Stage, unpack
 
 logger = logging.getLogger("antifreeze")
 
+END = object()
+"""Stands for a batch where there is none. Not StopIteration: user code may raise that, and would end the epoch."""
 _WAIT_S = 0.2
 
 
@@ -33,10 +34,7 @@ class Batch(NamedTuple):
 
     result: Result
     inbox: Inbox
-
-
-Decide = Callable[[AntifreezeError], Any] | None
-"""The user's function that says whether to go on without a sample."""
+    member: Member | None = None
 
 
 class Epoch:
@@ -61,7 +59,7 @@ class Epoch:
     # -- the trainer's thread --------------------------------------------------------------------------------------
 
     def next(self, timeout_s: float) -> Any:
-        """Return the next batch, or raise: StopIteration at the end, an error that names what is wrong otherwise."""
+        """Return the next batch, or ``END``, or raise an error that names what is wrong."""
         began_s = self._waiting_since_s = time.monotonic()
         try:
             while True:
@@ -69,6 +67,8 @@ class Epoch:
                     outcome = self._advance()
                     if isinstance(outcome, Batch):
                         return self._open(outcome)
+                if outcome is END:
+                    return END
                 if isinstance(outcome, AntifreezeError):
                     self._raise(outcome)
                     continue
@@ -78,7 +78,8 @@ class Epoch:
         finally:
             self._waiting_since_s = None
 
-    def _advance(self) -> Batch | AntifreezeError | None:
+    def _advance(self) -> Any:
+        """Return a batch, an error or ``END``; None if there is nothing yet."""
         crew, ledger = self._crew, self._ledger
         # With the next batch at hand and enough with the workers, there is nothing to be done but to take it.
         if not ledger.is_ready or 2 * (ledger.open - ledger.num_back) < self._pace.quota * crew.terms.num_workers:
@@ -89,8 +90,7 @@ class Epoch:
             self.assign()
         while (outcome := ledger.take()) is not None:
             if not isinstance(outcome, Batch):
-                error: AntifreezeError = outcome
-                return error
+                return outcome
             self._source.took(outcome.result)
             if outcome.result.packed is not None:
                 return outcome
@@ -100,21 +100,29 @@ class Epoch:
             raise crew.fatal
         # A loss that happened in the last moment is explained, or it would be missing in the report.
         awaited = crew.terms.waits_for_all and self._someone_starts()
-        if self._exhausted and not ledger.open and not awaited and not self._losses.unexplained:
-            raise StopIteration
-        return None
+        done = self._exhausted and not ledger.open and not awaited and not self._losses.unexplained
+        return END if done else None
 
     def _someone_starts(self) -> bool:
         return any(m and m.state in (State.UNBORN, State.LOADING) for m in self._crew.members)
 
     def _open(self, batch: Batch) -> Any:
-        assert batch.result.packed is not None  # noqa: S101  checked by _advance
-        self._history.delivered(batch.result.num_samples, batch.result.nbytes)
-        return unpack(batch.result.packed, batch.inbox)
+        result = batch.result
+        assert result.packed is not None  # noqa: S101  checked by _advance
+        try:
+            value = unpack(result.packed, batch.inbox)
+        except Exception as error:
+            failure = failure_of(UserError("rebuilding the batch in the trainer", error))
+            who = batch.member.name if batch.member is not None else ""
+            raise user_error(
+                failure, worker=who, step=result.step, place="which has made it", original=error
+            ) from error
+        self._history.delivered(result.num_samples, result.nbytes)
+        return value
 
     def _raise(self, error: AntifreezeError) -> None:
         """Raise, unless the user's function wants to go on without the sample."""
-        if self._decide is None or error.retry is None or self._decide(error) not in ("skip", True):
+        if error.retry is None or not can_go_on(self._decide, error):
             raise error
         task, position = error.retry
         with self._crew.lock:
@@ -202,7 +210,7 @@ class Epoch:
         self._history.spent(dict(result.times), result.slowest)
         self._pace.learn(sum(seconds for _, seconds in result.times), result.nbytes)
         problem = self._source.came_back(task, result, slot)
-        outcome: Any = problem or Batch(result, member.inbox)
+        outcome: Any = problem or Batch(result, member.inbox, member)
         if result.failure is not None:
             place = self._source.name(task, result.failure.sample, result.failure.position)
             outcome = user_error(result.failure, worker=member.name, step=result.step, place=place)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import pickle
 import resource
+from collections.abc import Callable
 from typing import Any
 
 from antifreeze.child import Failure
@@ -33,6 +34,18 @@ def no_descriptors(error: OSError) -> WorkerDied:
     )
     failed.__cause__ = error
     return failed
+
+
+Decide = Callable[[AntifreezeError], Any] | None
+"""The user's function that says whether to go on without a sample."""
+
+
+def can_go_on(decide: Decide, error: AntifreezeError) -> bool:
+    """Ask whether to go on without the sample that an error is about."""
+    try:
+        return decide is not None and decide(error) in ("skip", True)
+    except StopIteration as stop:  # it would end the epoch in silence
+        raise UserCodeError("on_error raised StopIteration", hint='it returns "skip" or "raise"') from stop
 
 
 class WorkerTraceback(Exception):
