@@ -179,7 +179,7 @@ def test_an_error_of_the_sampler_is_the_users_own() -> None:
 def test_a_timeout_is_a_runtime_error_as_in_torch() -> None:
     """Who sets ``timeout=`` and catches what torch raises goes on catching it."""
     loader = ours(Made(3, lambda _: time.sleep(1000)), num_workers=1, timeout=0.3)
-    with pytest.raises(RuntimeError, match="timed out"):
+    with pytest.raises(RuntimeError, match=r"DataLoader timed out after 0\.3 seconds"):
         next(iter(loader))
 
 

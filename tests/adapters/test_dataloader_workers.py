@@ -6,6 +6,7 @@ import copy
 import os
 import pickle
 import sys
+import typing
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -15,6 +16,8 @@ import pytest
 import torch
 import torch.utils.data as tud
 from beside_torch import PATIENCE_S, WORKERS, Items, Made, numbers, ours, same, seeded
+
+import antifreeze as af
 
 # Workers get the classes of this module by value, so they import neither it nor pytest.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -205,6 +208,15 @@ def test_a_copy_of_a_loader_is_a_loader(duplicate: Callable[[Any], Any]) -> None
     assert [batch.tolist() for batch in again] == expected
     del loader
     assert [batch.tolist() for batch in again] == expected
+
+
+def test_a_loader_can_be_named_in_annotations() -> None:
+    """With the type of what it loads, as torch's can."""
+
+    def length(loader: af.DataLoader[torch.Tensor]) -> int:
+        return len(loader)
+
+    assert typing.get_type_hints(length, {"af": af, "torch": torch})["loader"] == af.DataLoader[torch.Tensor]
 
 
 def test_the_iterator_is_an_iterator() -> None:

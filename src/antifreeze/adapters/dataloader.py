@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import torch.utils.data
 from torch.utils.data import IterableDataset, default_collate, default_convert
@@ -28,7 +28,10 @@ __all__ = ["DataLoader"]
 _TORCH_TAKES = frozenset(inspect.signature(torch.utils.data.DataLoader.__init__).parameters)
 
 
-class DataLoader(torch.utils.data.DataLoader[Any]):
+Sample = TypeVar("Sample", covariant=True)
+
+
+class DataLoader(torch.utils.data.DataLoader[Sample]):
     """Takes every argument of ``torch.utils.data.DataLoader``, and means the same.
 
     Workers are processes of their own, never forks of this one. A worker that dies or stands still is replaced, and

@@ -135,7 +135,7 @@ class Epoch:
     def _timed_out(self, timeout_s: float) -> Stalled:
         names = [f"{m.name} is at {m.record.stage.name.lower()}" for m in self._crew.members if m is not None]
         return Stalled(
-            f"timed out: no batch for {timeout_s:g} s\n  " + "\n  ".join(names),
+            f"DataLoader timed out after {timeout_s:g} seconds without a batch\n  " + "\n  ".join(names),
             hint="timeout= sets how long to wait for a batch; stall_limit= how long a worker may stand still",
             silent_s=timeout_s,
         )
