@@ -45,7 +45,8 @@ def reduce_tensor(tensor: Any) -> tuple[Any, ...]:
             plain, order = turned, tuple(int(i) for i in np.argsort(by_stride))
         else:
             plain = plain.contiguous()
-    raw = plain.reshape(-1).view(torch.uint8).numpy()
+    # One without items may have any strides, and torch looks at them.
+    raw: Any = plain.reshape(-1).view(torch.uint8).numpy() if plain.numel() else np.empty(0, np.uint8)
     dtype = str(plain.dtype).removeprefix("torch.")
     leaf = (type(tensor) is torch.nn.Parameter, bool(tensor.requires_grad))
     return rebuild_tensor, (pickle.PickleBuffer(raw), dtype, tuple(plain.shape), order, leaf)
