@@ -235,6 +235,12 @@ def stack(arrays: Sequence[Array]) -> Array:
             )
         if other.dtype != dtype:
             dtype = promote(dtype, other.dtype)
+    return stack_alike(arrays, dtype)
+
+
+def stack_alike(arrays: Sequence[Array], dtype: Dtype) -> Array:
+    """Return arrays of one shape as one array of this dtype."""
+    shape = arrays[0].shape
     whole = empty((len(arrays), *shape), dtype)
     with np.errstate(over="ignore"):
         if not shape:

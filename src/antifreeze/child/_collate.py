@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from antifreeze.child._as_tensor import AsTensor, are_alike, as_array, doubles, numbers, stack
+from antifreeze.child._as_tensor import AsTensor, are_alike, as_array, doubles, numbers, stack, stack_alike
 from antifreeze.child._explain import explain
 
 __all__ = ["AsTensor", "collate_arrays", "convert_arrays", "default_collate", "default_convert", "explain"]
@@ -43,9 +43,9 @@ def collate_arrays(samples: Sequence[Any]) -> Any:
     if isinstance(first, np.ndarray):
         if _TEXT_OR_OBJECT.search(first.dtype.str):
             raise _unsupported(first.dtype)
-        if not are_alike(samples):
-            samples = [as_array(sample) for sample in samples]
-        return AsTensor(stack(samples))
+        if are_alike(samples):
+            return AsTensor(stack_alike(samples, first.dtype))
+        return AsTensor(stack([as_array(sample) for sample in samples]))
     if isinstance(first, np.bool_ | np.number):
         return AsTensor(numbers(samples))
     if isinstance(first, float):

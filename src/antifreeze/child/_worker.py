@@ -14,7 +14,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from antifreeze.child import _lending, _worker_info
+from antifreeze.child import _lending, _torch_collate, _worker_info
 from antifreeze.child._desk import Desk
 from antifreeze.child._failures import UserError, failure_of
 from antifreeze.child._messages import Cancel, Ready, Result, Results, Start, Task, Tasks, pieces_of, unpacked
@@ -139,6 +139,7 @@ class _Worker:
         self._sends_at_once = start.sends_at_once
         desk = Desk(self._board, slot=start.slot, num_workers=start.num_workers, on_error=start.on_error)
         _lending.install(self._outbox)
+        _torch_collate.install()
         parcel, *handles = fds
         nbytes = max((begin + size for begin, size in start.pieces), default=0)
         memory = map_bytes(parcel, nbytes, private=True)
