@@ -109,6 +109,20 @@ def shared_data(tmp_path_factory: pytest.TempPathFactory) -> Data:
     return write(tmp_path_factory.mktemp("shared") / "data", (90, 103, 116))
 
 
+@pytest.fixture(scope="module")
+def the_nursery_stays() -> Iterator[None]:
+    """Keep one worker all the time: the process that workers are born from has then imported torch but once."""
+    import torch
+
+    import antifreeze as af
+
+    loader = af.DataLoader([torch.zeros(1)] * 4, num_workers=1, persistent_workers=True)
+    batches = iter(loader)
+    next(batches)
+    yield
+    del batches, loader
+
+
 # -- nothing is left behind ----------------------------------------------------------------------------------------
 
 

@@ -25,6 +25,7 @@ from worker_datasets import (
     BATCH_SIZE,
     LENGTH,
     NUM_SAMPLES,
+    Bumpy,
     Deadly,
     Fault,
     InTurn,
@@ -188,6 +189,14 @@ def test_to_be_asked_where_it_stands_does_not_interrupt_a_worker(tmp_path: Path)
     fifo.write_text("go on")
 
     assert list(batches) == [1]
+
+
+def test_slow_samples_after_fast_ones_are_not_one_that_is_stuck() -> None:
+    """Fast ones are not timed one by one; that a worker goes from one to the next counts all the same."""
+    loader = af.DataLoader(Bumpy(256, {200, 201, 202, 203}), batch_size=64, num_workers=1, stall_limit=3)
+
+    assert [batch.tolist() for batch in loader] == [list(range(i, i + 64)) for i in range(0, 256, 64)]
+    assert restarts(loader) == []
 
 
 def test_a_worker_that_leaks_is_replaced_after_its_batches() -> None:

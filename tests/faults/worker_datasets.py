@@ -305,6 +305,21 @@ class Leaky(Numbers):
         return super().__getitem__(index)
 
 
+class Bumpy:
+    """Numbers that come at once, but for some that take a second each."""
+
+    def __init__(self, length: int, slow: set[int]) -> None:
+        self.length, self.slow = length, slow
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> int:
+        if index in self.slow:
+            time.sleep(1)
+        return index
+
+
 class Native:
     """Its second sample waits in native code that ends when it is interrupted; 1 is the answer of one that was not."""
 

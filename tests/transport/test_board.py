@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import time
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antifreeze.transport import BOARD_NBYTES, BoardWriter, Record, Stage, create, map_bytes, read_board
+from antifreeze.transport import BOARD_NBYTES, BoardReader, BoardWriter, Record, Stage, create, map_bytes
 from antifreeze.transport import _board as board_module
+from antifreeze.transport._board import read_board
 
 
 def board() -> Any:
@@ -132,43 +132,101 @@ def test_the_slowest_sample_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     assert writer.take_slowest() == (7, 3.0)
 
 
-@given(st.lists(INDICES, max_size=12), st.sets(st.integers(0, 12)), st.integers(0, 12))
-def test_a_walk_through_a_batch_notes_each_sample_as_it_begins(indices: list[Any], skip: set[int], stop: int) -> None:
-    """As one note for each would, wherever the walk is left; those that are skipped are neither noted nor met."""
-    memory, other = board(), board()
-    writer, single = BoardWriter(memory), BoardWriter(other)
-    times = [0.0]
-    met = []
-    for position, index in writer.samples(Stage.FETCH, 3, indices, skip):
-        single.sample(Stage.FETCH, 3, index, position)
-        record = read_board(memory)
-        assert replace(record, since_s=0.0) == replace(read_board(other), since_s=0.0, slowest_s=0.0, num_samples=0)
+class Clock:
+    """A clock that a test turns."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 1.0
+        monkeypatch.setattr(board_module, "monotonic", lambda: self.now_s)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+@given(st.lists(INDICES, max_size=12), st.sets(st.integers(0, 12)), st.integers(0, 12), st.booleans())
+def test_a_walk_through_a_batch_notes_each_sample_as_it_begins(
+    indices: list[Any], skip: set[int], stop: int, in_a_hurry: bool
+) -> None:
+    """By its place, wherever the walk is left; those that are skipped are neither noted nor met."""
+    memory = board()
+    writer, reader = BoardWriter(memory), BoardReader(memory)
+    if in_a_hurry:
+        walked(writer, range(64))
+        reader.read()
+    times, met = [0.0], []
+    for index in writer.samples(Stage.FETCH, 3, indices, skip):
+        record = reader.read()
+        assert (record.stage, record.step, indices[record.position]) == (Stage.FETCH, 3, index)
+        assert writer.position == record.position
         assert record.since_s > times[-1]
+        assert reader.read() == record
         times.append(record.since_s)
-        met.append((position, index))
+        met.append(record.position)
         if len(met) == stop:
             break
+    before = reader.read().num_samples
     writer.at(Stage.COLLATE, 3)
 
-    assert met == [(i, index) for i, index in enumerate(indices) if i not in skip][: stop or None]
-    assert read_board(memory).num_samples == (met[-1][0] - met[0][0] + 1 if met else 0)
-    assert (writer.take_slowest() is None) is (not met)
+    assert met == [i for i in range(len(indices)) if i not in skip][: stop or None]
+    assert reader.read().num_samples - before == (met[-1] - met[0] + 1 if met else 0)
 
 
-def test_a_walk_knows_which_sample_took_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+def walked(writer: BoardWriter, indices: Any, slow: dict[int, float] | None = None, clock: Clock | None = None) -> None:
+    """Go through a batch whose samples take no time, but for some."""
+    for _ in writer.samples(Stage.FETCH, 0, indices):
+        if clock is not None:
+            clock.now_s += (slow or {}).get(writer.position, 1e-6)
+    writer.at(Stage.COLLATE, 0)
+
+
+@given(st.integers(0, 1 << 40), st.integers(1, 20))
+def test_the_numbers_of_a_range_are_known_without_it(start: int, length: int) -> None:
+    """An iterable dataset gives no indices; its samples are counted."""
+    memory = board()
+    for number in BoardWriter(memory).samples(Stage.FETCH, 0, range(start, start + length)):
+        assert read_board(memory).sample == number
+
+
+def test_a_walk_knows_which_sample_took_longest(clock: Clock) -> None:
     """The last one too, which ends with what comes after it."""
     for slow in range(4):
-        now_s = [1.0]
-        monkeypatch.setattr(board_module, "monotonic", lambda now_s=now_s: now_s[0])
         memory = board()
         writer = BoardWriter(memory)
-        for position, index in writer.samples(Stage.FETCH, 0, ["a", "b", "c", "d"], ()):
-            assert "abcd"[position] == index
-            now_s[0] += 32.0 if position == slow else 1.0
-        writer.at(Stage.COLLATE, 0)
+        walked(writer, ["a", "b", "c", "d"], dict.fromkeys(range(4), 1.0) | {slow: 32.0}, clock)
 
         assert writer.take_slowest() == ("abcd"[slow], 32.0)
+        assert writer.take_slowest() is None
         assert read_board(memory).slowest_s == 32.0
+
+
+def test_samples_that_take_next_to_nothing_are_not_timed_one_by_one(clock: Clock) -> None:
+    """Until they do take something: which of them it was is not known then, but that it was one of these is."""
+    memory = board()
+    writer = BoardWriter(memory)
+    walked(writer, range(100, 164), clock=clock)
+    assert writer.take_slowest() is not None
+    walked(writer, range(200, 264), clock=clock)
+    assert writer.take_slowest() is None
+    walked(writer, range(300, 364), {7: 5.0}, clock)
+    assert writer.take_slowest() == ("300 or one of 63 after it", pytest.approx(5.0, abs=0.01))
+    assert read_board(memory).slowest_s == pytest.approx(5.0, abs=0.01)
+    walked(writer, range(400, 464), {7: 5.0}, clock)
+    assert writer.take_slowest() == (407, pytest.approx(5.0, abs=0.01))
+
+
+def test_a_sample_that_is_not_timed_is_as_old_as_it_was_first_seen(clock: Clock) -> None:
+    """Two that take long, one after the other, are not one that takes twice as long."""
+    memory = board()
+    writer, reader = BoardWriter(memory), BoardReader(memory)
+    walked(writer, range(64), clock=clock)
+    for number in writer.samples(Stage.FETCH, 1, range(64)):
+        first = reader.read()
+        clock.now_s += 3.0
+        again = reader.read()
+        assert (again.since_s, again.sample) == (first.since_s, number)
+        assert clock.now_s - again.since_s == pytest.approx(3.0)
 
 
 def consistent(record: Record) -> bool:

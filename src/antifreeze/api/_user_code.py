@@ -71,7 +71,7 @@ class UserCode:
                 batch = _call(self.transform, batch, "transform", -1)
                 num_rows = _num_rows(batch, num_rows)
             rows = []
-            for i, _ in desk.samples(Stage.TRANSFORM, range(num_rows), skip):
+            for i in desk.samples(Stage.TRANSFORM, range(num_rows), skip):
                 row: Any = delivery.row(batch, i)
                 if self.transform is not None and not isinstance(self.transform, Batched):
                     try:

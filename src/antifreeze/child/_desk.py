@@ -10,7 +10,7 @@ from typing import Any
 from antifreeze.child._failures import UserError, text_of
 from antifreeze.child._messages import Skip
 from antifreeze.child._seeding import seed_now
-from antifreeze.transport import BoardWriter, Stage
+from antifreeze.transport import BoardWriter, Stage, places_of
 
 Seed = Callable[[int, int, int], None]
 _NAMES = {stage: stage.name.lower() for stage in Stage}
@@ -34,6 +34,7 @@ class Desk:
         self.skipped: list[Skip] = []
         self.times: dict[str, float] = {}
         self.num_samples = 0
+        self._position = -1
 
     def at(self, stage: Stage) -> None:
         """Write down what begins now, where the trainer can see it."""
@@ -45,11 +46,20 @@ class Desk:
         if self._board is not None:
             self._board.sample(stage, self.step, sample, position)
 
-    def samples(self, stage: Stage, indices: Iterable[Any], skip: Container[int] = ()) -> Iterable[tuple[int, Any]]:
-        """Go through the places and indices of a batch, but for those places, and write down each one as it begins."""
+    def samples(self, stage: Stage, indices: Iterable[Any], skip: Container[int] = ()) -> Iterator[Any]:
+        """Go through the indices of a batch, but for those at some places, and write down each one as it begins."""
         if self._board is not None:
             return self._board.samples(stage, self.step, indices, skip)
-        return (place for place in enumerate(indices) if place[0] not in skip) if skip else enumerate(indices)
+        return self._walk(indices, skip)
+
+    def _walk(self, indices: Iterable[Any], skip: Container[int]) -> Iterator[Any]:
+        for self._position, sample in places_of(indices, skip):
+            yield sample
+
+    @property
+    def position(self) -> int:
+        """The place of the sample that ``samples`` has come to."""
+        return self._position if self._board is None else self._board.position
 
     @contextmanager
     def timed(self, stage: Stage) -> Iterator[None]:

@@ -118,11 +118,11 @@ class MapProgram(Samples):
         samples: list[Any] = []
         began_s = time.perf_counter()
         dataset, append, without = self.dataset, samples.append, set(skip)
-        for position, index in desk.samples(Stage.FETCH, indices, skip):
+        for index in desk.samples(Stage.FETCH, indices, skip):
             try:
                 append(dataset[index])
             except BaseException as error:  # noqa: BLE001  border: user code may raise anything, sys.exit among it
-                name = f"sample {index!r}"
+                name, position = f"sample {index!r}", desk.position
                 desk.failed(UserError(f"dataset[{index!r}]", error, sample=name, position=position, can_skip=True))
                 without.add(position)
         desk.add(Stage.FETCH, time.perf_counter() - began_s)
@@ -240,7 +240,7 @@ class IterableProgram(Samples):
         first = self._number * (self._batch_size or 1)
         samples, numbers = [], []
         began_s = time.perf_counter()
-        for position, number in desk.samples(Stage.FETCH, range(first, first + (self._batch_size or 1))):
+        for number in desk.samples(Stage.FETCH, range(first, first + (self._batch_size or 1))):
             try:
                 samples.append(next(self._samples))
             except StopIteration:
@@ -248,7 +248,7 @@ class IterableProgram(Samples):
             except BaseException as error:  # noqa: BLE001  border: user code may raise anything
                 alive = not inspect.isgenerator(self._samples)  # a generator that has raised is over
                 name = f"sample {number} of share {desk.slot}"
-                desk.failed(UserError("next(dataset)", error, sample=name, position=position, can_skip=alive))
+                desk.failed(UserError("next(dataset)", error, sample=name, position=number - first, can_skip=alive))
                 continue
             numbers.append(number)
         desk.add(Stage.FETCH, time.perf_counter() - began_s)

@@ -294,5 +294,5 @@ def _ended(task: Task) -> Batch:
 def _sample_at(ledger: Ledger, source: Source, record: Record) -> str:
     """Return in words the sample that a worker was at; nothing if it was at none."""
     sample = sample_of(record)
-    known = bool(sample) and ledger.has(record.step)
+    known = record.position >= 0 and ledger.has(record.step)
     return source.name(ledger.task(record.step), sample, record.position) if known else sample

@@ -13,7 +13,7 @@ from antifreeze.crew._history import History
 from antifreeze.crew._ledger import Ledger, Poison
 from antifreeze.crew._member import Member
 from antifreeze.crew._sources import Source
-from antifreeze.crew._watch import Watch, batch_of, lines_of, sample_of
+from antifreeze.crew._watch import Watch, batch_of, lines_of
 from antifreeze.supervise import Cause, Finding, Skip
 from antifreeze.transport import Stage
 
@@ -47,7 +47,7 @@ class Losses:
 
     def lost(self, member: Member) -> None:
         """Put a lost worker's tasks back, and find out why it is gone."""
-        record = member.record
+        record, member.sample = member.record, self._watch.sample(member)  # Order: while its tasks are known
         at = None
         if record.stage.working and record.stage not in (Stage.BORN, Stage.LOAD, Stage.INIT) and record.step >= 0:
             at = (record.step, record.position, int(record.stage))
@@ -109,8 +109,9 @@ class Losses:
 
     def _poisoned(self, poison: Poison, member: Member, finding: Finding) -> None:
         task = self._ledger.task(poison.step)
-        what = (poison.position >= 0 and sample_of(member.record)) or batch_of(member.record)
-        place = self._source.name(task, what, poison.position)
+        place = self._watch.sample(member)
+        if poison.position < 0:
+            place = self._source.name(task, batch_of(member.record), -1)
         attempts = max(2, self._ledger.deaths(poison.step))
         error = fault_error(finding, worker=member.name, step=poison.step, place=place, attempts=attempts)
         can_skip = poison.position >= 0 and not isinstance(task.what, Share)
@@ -128,7 +129,7 @@ class Losses:
         why = "before they could start" if start else f"{self._restarts} times in this epoch"
         return WorkerDied(
             f"workers were lost {why}; the last was {member.name}, which {finding.title} "
-            f"at {self._watch.words(member.record)}{lines_of(finding)}",
+            f"at {self._watch.words(member)}{lines_of(finding)}",
             hint=finding.hint if start else f"{finding.hint} max_restarts= sets how many losses are healed",
             worker=member.slot,
             cause=finding.cause.value,

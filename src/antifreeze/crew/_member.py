@@ -17,7 +17,7 @@ from antifreeze.nursery import Bear, kill_group
 from antifreeze.supervise import Finding
 from antifreeze.transport import (
     BOARD_NBYTES,
-    Bytes,
+    BoardReader,
     Channel,
     Inbox,
     Outbox,
@@ -27,7 +27,6 @@ from antifreeze.transport import (
     map_bytes,
     pack,
     pair,
-    read_board,
 )
 
 _tokens = itertools.count(1)
@@ -51,7 +50,7 @@ class Member:
     slot: int
     token: int
     channel: Channel
-    board: Bytes
+    board: BoardReader
     stacks: int
     state: State = State.UNBORN
     pid: int = 0
@@ -61,13 +60,15 @@ class Member:
     """Why we have killed it, if we have."""
     died_early: bool = False
     """Whether it was lost before it was ready."""
+    sample: str | None = None
+    """What it was at when it was lost, in words: the batch may be over by the time its end is explained."""
     asked_s: float = 0.0
     """When it was last given something to do, or was born."""
 
     @property
     def record(self) -> Record:
         """What the worker says it does."""
-        return read_board(self.board)
+        return self.board.read()
 
     @property
     def name(self) -> str:
@@ -137,7 +138,7 @@ def make_member(slot: int, start: Start, parcel_fds: list[int]) -> tuple[Member,
         fds.append(board)
         stacks = os.memfd_create("antifreeze-stacks", os.MFD_CLOEXEC) if hasattr(os, "memfd_create") else create("", 1)
         fds.append(os.dup(stacks))
-        member = Member(slot, next(_tokens), Channel(ours), map_bytes(board, BOARD_NBYTES), stacks)
+        member = Member(slot, next(_tokens), Channel(ours), BoardReader(map_bytes(board, BOARD_NBYTES)), stacks)
     except BaseException:
         ours.close()
         for fd in fds + parcel_fds:

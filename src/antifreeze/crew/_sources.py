@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from antifreeze.child import Result, Share, Task
 from antifreeze.core import AntifreezeError, DuplicateData
 from antifreeze.crew._member import Member
+from antifreeze.transport import repr_of
 
 _PLAIN = frozenset({int, str, bytes, float, bool})
 
@@ -134,8 +136,11 @@ class IndexSource:
     def begun_again(self) -> None:
         """Indices are told with each task."""
 
-    def name(self, task: Task, sample: str, position: int) -> str:  # noqa: ARG002
+    def name(self, task: Task, sample: str, position: int) -> str:
         """Return the sample and its dataset."""
+        if not sample and position >= 0:
+            index = next(itertools.islice(task.what, position, None), "?")
+            sample = words_of(index if type(index) is int and index >= 0 else repr_of(index)[:200])
         return _named(sample, self._dataset)
 
 
@@ -280,6 +285,11 @@ class ShareSource:
 
 def _reached(number: int, result: Result) -> Reached:
     return Reached(number + 1, result.fingerprint, result.state, result.ended)
+
+
+def words_of(sample: int | str) -> str:
+    """Return how messages call a sample: by its number, or as its index is written."""
+    return f"sample {sample}" if isinstance(sample, int) else sample.strip("'\"")
 
 
 def _named(sample: str, dataset: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from antifreeze.crew._history import History
 from antifreeze.crew._member import Member, State
+from antifreeze.crew._sources import words_of
 from antifreeze.crew._stalls import Stalls
 from antifreeze.ranks import Place
 from antifreeze.supervise import (
@@ -167,7 +168,7 @@ class Watch:
         record = member.record
         silent_s = time.monotonic() - record.since_s
         text = (
-            f"{member.name} has been at {self.words(record)} for {silent_s:.0f} s and {finding.title}; "
+            f"{member.name} has been at {self.words(member)} for {silent_s:.0f} s and {finding.title}; "
             "the training loop waits for it"
         )
         logger.warning("antifreeze: %s%s\n  hint: %s", text, lines_of(finding), finding.hint)
@@ -178,7 +179,7 @@ class Watch:
         """Return where a worker stands, in words. One that starts takes its time: whether it moves is judged here."""
         starts = not member.pid or record.stage in (Stage.BORN, Stage.LOAD)
         still_s = 0.0 if starts else max(0.0, time.monotonic() - max(record.since_s, member.asked_s))
-        return Place(member.name, record.stage.name.lower(), self.words(record), still_s)
+        return Place(member.name, record.stage.name.lower(), self.words(member), still_s)
 
     def exit_of(self, member: Member, code: int | None) -> Finding:
         """Return why a worker is gone."""
@@ -194,12 +195,12 @@ class Watch:
         record = member.record
         self._history.memory.pop(member.slot, None)
         warned = self._sights.pop(member.token, None)
-        text = f"{member.name} {finding.title} at {self.words(record)}; {rest}"
+        text = f"{member.name} {finding.title} at {self.words(member)}; {rest}"
         if member.finding is not None and finding.cause is not Cause.LEAK:
             silent_s = time.monotonic() - record.since_s
             if self._waiting_s:  # else it is nobody else's concern
                 self.stalls.note(member, record, self.place(member, record), finding)
-            text = f"{member.name} was stuck at {self.words(record)} for {silent_s:.1f} s ({finding.title}); {rest}"
+            text = f"{member.name} was stuck at {self.words(member)} for {silent_s:.1f} s ({finding.title}); {rest}"
         if warned is not None and warned.warnings:  # all the rest was said then
             logger.warning("antifreeze: %s", text)
         else:
@@ -209,7 +210,7 @@ class Watch:
                 worker=member.slot,
                 pid=member.pid,
                 cause=finding.cause.value,
-                sample=self._name(record),
+                sample=self.sample(member),
                 after_s=time.monotonic() - since_s,
                 evidence=(finding.title, *(line for line in finding.evidence_lines if line not in finding.title)),
             )
@@ -234,8 +235,13 @@ class Watch:
                 found.append((member, Finding(cause=Cause.LEAK, evidence_lines=lines)))
         return found
 
-    def words(self, record: Record) -> str:
-        """Return what a worker was at, in words."""
+    def sample(self, member: Member) -> str:
+        """Return the sample that a worker is at, or was when it was lost, in words; nothing if it was at none."""
+        return self._name(member.record) if member.sample is None else member.sample
+
+    def words(self, member: Member) -> str:
+        """Return what a worker is at, or was, in words."""
+        record = member.record
         match record.stage:
             case Stage.BORN | Stage.LOAD:
                 return "its start, where it rebuilds the dataset"
@@ -244,7 +250,7 @@ class Watch:
             case Stage.IDLE:
                 return "the beginning of its next batch"
             case _:
-                sample, batch = self._name(record), batch_of(record)
+                sample, batch = self.sample(member), batch_of(record)
                 return f"{sample} ({batch})" if sample else batch
 
 
@@ -254,10 +260,10 @@ def lines_of(finding: Finding) -> str:
 
 
 def sample_of(record: Record) -> str:
-    """Return the sample that a worker was at, in words; nothing if it was at none."""
-    if record.position < 0:
+    """Return the sample that a worker was at, in words; nothing if it was at none, or if only its place is known."""
+    if record.position < 0 or (record.sample < 0 and not record.name):
         return ""
-    return record.name.strip("'\"") if record.sample == -2 else f"sample {record.sample}"
+    return words_of(record.name or record.sample)
 
 
 def batch_of(record: Record) -> str:

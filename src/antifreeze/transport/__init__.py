@@ -1,6 +1,6 @@
 """How objects travel between processes, and how a process is seen from another one."""
 
-from antifreeze.transport._board import BOARD_NBYTES, BoardWriter, Record, Stage, read_board
+from antifreeze.transport._board import BOARD_NBYTES, BoardReader, BoardWriter, Record, Stage, places_of, repr_of
 from antifreeze.transport._channel import Channel, Closed, pair
 from antifreeze.transport._codec import Packed, dump, fingerprint, pack, unpack, unshare
 from antifreeze.transport._memory import Bytes, create, map_bytes
@@ -9,6 +9,7 @@ from antifreeze.transport._tensors import is_tensor, reduce_tensor, tensor_of
 
 __all__ = [
     "BOARD_NBYTES",
+    "BoardReader",
     "BoardWriter",
     "Bytes",
     "Channel",
@@ -28,8 +29,9 @@ __all__ = [
     "map_bytes",
     "pack",
     "pair",
-    "read_board",
+    "places_of",
     "reduce_tensor",
+    "repr_of",
     "tensor_of",
     "unpack",
     "unshare",

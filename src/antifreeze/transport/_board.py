@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import enum
+import itertools
 import struct
 from collections.abc import Container, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any
 
@@ -15,10 +16,12 @@ _RECORD = struct.Struct("@qd4qd2q")
 _NAME_START = 80
 _NAME_NBYTES = 200
 BOARD_NBYTES = 4096
-_NONE = object()
-_BY_NAME = -2
+_BY_NAME, _BY_PLACE, _FROM = -2, -3, -4
+"""What stands for a sample that is no number: see its name, see its place, or count from a number up to its place."""
 _MOST = 1 << 63
 _MOST_S = 1e12
+_BRIEF_S, _MANY = 2e-5, 8
+"""Samples that take less than this, so many at a time, are not timed one by one: it would double what they cost."""
 
 
 class Stage(enum.IntEnum):
@@ -60,7 +63,7 @@ class Record:
     stage: Stage
     step: int
     sample: int
-    """The index that the dataset was asked for, if it is a number; else -1."""
+    """The index that the dataset was asked for, if it is known here and a number; else below 0."""
     position: int
     """Which sample of its batch."""
     slowest_s: float
@@ -79,9 +82,17 @@ class BoardWriter:
         self._times = memory[: _RECORD.size].data.cast("d")
         self._notes = self._num_samples = 0
         self._slowest = 0.0
-        self._sample: object = _NONE
-        self._first = 0
-        self._slowest_of: tuple[object, float] = (_NONE, 0.0)
+        self._slowest_of: tuple[object, float] | None = None
+        self._first, self._begun_s = -1, 0.0
+        self._sample: object = None
+        self._indices: Iterable[Any] | None = None
+        """Of the samples that it goes through; None if it is at a single one."""
+        self._is_brief = False
+
+    @property
+    def position(self) -> int:
+        """The place of the sample that it is at."""
+        return self._fields[5]
 
     def at(self, stage: Stage, step: int = -1) -> None:
         """Write down what begins now."""
@@ -90,33 +101,39 @@ class BoardWriter:
     def sample(self, stage: Stage, step: int, sample: object, position: int) -> None:
         """Write down which sample begins now."""
         now_s = self._end()
-        self._sample, self._first = sample, position
+        self._sample, self._indices, self._first, self._begun_s = sample, None, position, now_s
         self._write(now_s, stage, step, self._number(sample), position)
 
-    def samples(
-        self, stage: Stage, step: int, indices: Iterable[Any], skip: Container[int]
-    ) -> Iterator[tuple[int, Any]]:
-        """Go through the samples of a batch, but for those at these places, and write down each one as it begins."""
-        fields, times = self._fields, self._times
-        since_s, worst_s = 0.0, self._slowest_of[1]
-        for position, sample in enumerate(indices):
-            if skip and position in skip:
-                continue
-            if not since_s:
-                self.sample(stage, step, sample, position)
-                since_s = times[1]
-            else:
-                # As ``sample``, written out: a call would cost as much as all of this.
-                now_s = monotonic()
-                if now_s - since_s > worst_s:
-                    worst_s = now_s - since_s
-                    self._slower(worst_s)
-                # Order: a reader between two of these lines finds a sample younger than it is, never older.
-                times[1] = since_s = now_s
-                fields[4] = sample if type(sample) is int and 0 <= sample < _MOST else self._number(sample)
+    def samples(self, stage: Stage, step: int, indices: Iterable[Any], skip: Container[int] = ()) -> Iterator[Any]:
+        """Go through the samples of a batch, but for those at these places, and write down each one as it begins.
+
+        After the first, that is its place, and the time unless samples take next to nothing: the reader knows what the
+        batch is made of, and sees whether the place changes.
+        """
+        fields, times, places = self._fields, self._times, places_of(indices, skip)
+        for position, sample in places:
+            self.sample(stage, step, sample, position)
+            yield sample
+            break
+        else:
+            return
+        self._indices = indices
+        fields[4] = _FROM - indices.start if type(indices) is range else _BY_PLACE
+        if self._is_brief:
+            for position, sample in places:
                 fields[5] = position
-                self._sample = sample
-            yield position, sample
+                yield sample
+            return
+        since_s, worst_s = times[1], self._worst_s
+        for position, sample in places:
+            now_s = monotonic()
+            if now_s - since_s > worst_s:
+                worst_s = now_s - since_s
+                self._slower(self._sample_at(fields[5]), worst_s)
+            # Order: a reader between these two lines finds a sample younger than it is, never older.
+            times[1] = since_s = now_s
+            fields[5] = position
+            yield sample
 
     def _write(self, now_s: float, stage: Stage, step: int, sample: int, position: int) -> None:
         fields = self._fields
@@ -132,34 +149,81 @@ class BoardWriter:
     def _end(self) -> float:
         """Count the samples that have ended now, if any; return the time."""
         now_s = monotonic()
-        if self._sample is not _NONE:
-            self._num_samples += 1 + self._fields[5] - self._first
-            if now_s - self._times[1] > self._slowest_of[1]:
-                self._slower(now_s - self._times[1])
-            self._sample = _NONE
+        if self._first >= 0:
+            last, took_s = self._fields[5], now_s - self._times[1]
+            count = 1 + last - self._first
+            self._num_samples += count
+            mean_s = (now_s - self._begun_s) / count
+            if not self._is_brief or count == 1:
+                self._slower(self._sample_at(last), took_s)
+            elif mean_s >= _BRIEF_S:
+                first = repr_of(self._sample_at(self._first))
+                self._slower(f"{first} or one of {count - 1} after it", took_s)
+            self._is_brief = count >= _MANY and mean_s < _BRIEF_S
+            self._first = -1
         return now_s
 
-    def _slower(self, took_s: float) -> None:
-        self._slowest_of = (self._sample, took_s)
-        self._slowest = max(self._slowest, took_s)
+    def _sample_at(self, position: int) -> object:
+        if self._indices is None:
+            return self._sample
+        return next(itertools.islice(self._indices, max(0, position), None), position)
+
+    @property
+    def _worst_s(self) -> float:
+        return -1.0 if self._slowest_of is None else self._slowest_of[1]
+
+    def _slower(self, sample: object, took_s: float) -> None:
+        if took_s > self._worst_s:
+            self._slowest_of = (sample, took_s)
+            self._slowest = max(self._slowest, took_s)
 
     def _number(self, sample: object) -> int:
         """Return the sample, if it is a number; else write its name beside."""
         return sample if type(sample) is int and 0 <= sample < _MOST else self._named(sample)
 
     def _named(self, sample: object) -> int:
-        try:
-            text = repr(sample)
-        except Exception:  # noqa: BLE001  border: the user's index may do anything
-            text = object.__repr__(sample)
-        name = text.encode(errors="replace")[:_NAME_NBYTES]
+        name = repr_of(sample).encode(errors="replace")[:_NAME_NBYTES]
         self._memory[_NAME_START : _NAME_START + len(name) + 1] = name + b"\0"
         return _BY_NAME
 
     def take_slowest(self) -> tuple[object, float] | None:
         """Return the sample that took longest since the last call, and its seconds."""
-        (sample, took_s), self._slowest_of = self._slowest_of, (_NONE, 0.0)
-        return None if sample is _NONE else (sample, took_s)
+        found, self._slowest_of = self._slowest_of, None
+        return found
+
+
+def repr_of(sample: object) -> str:
+    """Return how an index of the user's is written."""
+    try:
+        return repr(sample)
+    except Exception:  # noqa: BLE001  border: it may do anything
+        return object.__repr__(sample)
+
+
+def places_of(indices: Iterable[Any], skip: Container[int]) -> Iterator[tuple[int, Any]]:
+    """Return the samples of a batch with their places, but for those at some of them."""
+    places = enumerate(indices)
+    return (place for place in places if place[0] not in skip) if skip else places
+
+
+class BoardReader:
+    """The trainer's side. Remembers when it saw a place first: not every sample is written down with its time."""
+
+    def __init__(self, memory: Bytes) -> None:
+        self._memory = memory
+        self._seen = (0.0, -1, 0.0)
+
+    def read(self) -> Record:
+        """Return what the record says now. Threads may do so at once."""
+        record = read_board(self._memory)
+        written_s, position, since_s = self._seen
+        if record.since_s != written_s:
+            since_s = record.since_s
+        elif record.position != position:
+            since_s = monotonic()
+        # Order: all of it at once, or another thread would find the time of one place with another.
+        self._seen = (record.since_s, record.position, since_s)
+        return replace(record, since_s=since_s)
 
 
 def read_board(memory: Bytes) -> Record:
@@ -176,7 +240,7 @@ def read_board(memory: Bytes) -> Record:
         since_s=_seconds(since_s),
         stage=Stage(stage) if 0 <= stage < len(Stage) else Stage.BORN,
         step=step,
-        sample=sample,
+        sample=_FROM - sample + position if sample <= _FROM else sample,
         position=position,
         slowest_s=_seconds(slowest_s),
         num_samples=count,
