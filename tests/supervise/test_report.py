@@ -91,7 +91,7 @@ def test_the_text_says_what_happened() -> None:
             num_skipped=8,
             restarts=(restart_of(Cause.NETWORK),),
             worker_memory=(310_000_000, 305_000_000),
-            slowest_sample=("77", 3.25),
+            slowest_sample=("sample 77", 3.25),
             batch_nbytes=2_100_000,
             slow=("worker 1 takes three times as long as the others",),
         )

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antifreeze.transport import BOARD_NBYTES, BoardReader, BoardWriter, Record, Stage, create, map_bytes
+from antifreeze.transport import BOARD_NBYTES, BoardReader, BoardWriter, Record, Slowest, Stage, create, map_bytes
 from antifreeze.transport import _board as board_module
 from antifreeze.transport._board import read_board
 
@@ -110,28 +110,6 @@ def test_every_move_has_a_time_of_its_own_and_every_sample_is_counted_once(moves
     assert writer.take_slowest() is None
 
 
-def test_the_slowest_sample_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In all, for the limits; since the last time it was asked, for the report."""
-    now_s = [0.0]
-    monkeypatch.setattr(board_module, "monotonic", lambda: now_s[0])
-    memory = board()
-    writer = BoardWriter(memory)
-
-    def take(sample: int, seconds: float) -> None:
-        writer.sample(Stage.FETCH, 0, sample, sample)
-        now_s[0] += seconds
-
-    for sample, seconds in enumerate([1, 30, 2]):
-        take(sample, seconds)
-    writer.at(Stage.IDLE)
-    assert writer.take_slowest() == (1, 30.0)
-    assert read_board(memory).slowest_s == 30.0
-    take(7, 3)
-    writer.at(Stage.IDLE)
-    assert read_board(memory).slowest_s == 30.0
-    assert writer.take_slowest() == (7, 3.0)
-
-
 class Clock:
     """A clock that a test turns."""
 
@@ -189,6 +167,25 @@ def test_the_numbers_of_a_range_are_known_without_it(start: int, length: int) ->
         assert read_board(memory).sample == number
 
 
+def test_the_slowest_sample_is_known(clock: Clock) -> None:
+    """For the limits; and once, for the report."""
+    memory = board()
+    writer = BoardWriter(memory)
+
+    def take(sample: str, seconds: float) -> None:
+        writer.sample(Stage.FETCH, 0, sample, 5)
+        clock.now_s += seconds
+
+    for sample, seconds in zip("abc", [1, 30, 2], strict=True):
+        take(sample, seconds)
+    writer.at(Stage.IDLE)
+    assert writer.take_slowest() == Slowest(5, "b", 30.0, 0)
+    take("d", 3)
+    writer.at(Stage.IDLE)
+    assert read_board(memory).slowest_s == 30.0
+    assert writer.take_slowest() is None
+
+
 def test_a_walk_knows_which_sample_took_longest(clock: Clock) -> None:
     """The last one too, which ends with what comes after it."""
     for slow in range(4):
@@ -196,7 +193,7 @@ def test_a_walk_knows_which_sample_took_longest(clock: Clock) -> None:
         writer = BoardWriter(memory)
         walked(writer, ["a", "b", "c", "d"], dict.fromkeys(range(4), 1.0) | {slow: 32.0}, clock)
 
-        assert writer.take_slowest() == ("abcd"[slow], 32.0)
+        assert writer.take_slowest() == Slowest(slow, "abcd"[slow], 32.0, 0)
         assert writer.take_slowest() is None
         assert read_board(memory).slowest_s == 32.0
 
@@ -210,10 +207,10 @@ def test_samples_that_take_next_to_nothing_are_not_timed_one_by_one(clock: Clock
     walked(writer, range(200, 264), clock=clock)
     assert writer.take_slowest() is None
     walked(writer, range(300, 364), {7: 5.0}, clock)
-    assert writer.take_slowest() == ("300 or one of 63 after it", pytest.approx(5.0, abs=0.01))
+    assert writer.take_slowest() == Slowest(0, 300, pytest.approx(5.0, abs=0.01), 63)
     assert read_board(memory).slowest_s == pytest.approx(5.0, abs=0.01)
-    walked(writer, range(400, 464), {7: 5.0}, clock)
-    assert writer.take_slowest() == (407, pytest.approx(5.0, abs=0.01))
+    walked(writer, range(400, 464), {7: 6.0}, clock)
+    assert writer.take_slowest() == Slowest(7, 407, 6.0, 0)
 
 
 def test_a_sample_that_is_not_timed_is_as_old_as_it_was_first_seen(clock: Clock) -> None:

@@ -116,7 +116,7 @@ class InlineBatches:
         for skip in self._desk.skipped:
             name = self._source.name(task, skip.sample, skip.position)
             self._history.skip(Skip(sample=name, reason=skip.reason, epoch=task.epoch, step=task.step))
-        self._history.spent(self._desk.times, None)
+        self._history.spent(self._desk.times)
 
     def _without(self, task: Task, caught: UserError) -> Task:
         """Return the task without the sample that failed, if the user's function wants that; else raise."""

@@ -10,7 +10,7 @@ from typing import Any
 from antifreeze.child._failures import UserError, text_of
 from antifreeze.child._messages import Skip
 from antifreeze.child._seeding import seed_now
-from antifreeze.transport import BoardWriter, Stage, places_of
+from antifreeze.transport import BoardWriter, Slowest, Stage, places_of, repr_of
 
 Seed = Callable[[int, int, int], None]
 _NAMES = {stage: stage.name.lower() for stage in Stage}
@@ -80,10 +80,10 @@ class Desk:
         name = _NAMES[stage]
         self.times[name] = self.times.get(name, 0.0) + seconds
 
-    def take_slowest(self) -> tuple[str, float] | None:
-        """Return the sample of this task that took longest, if that is known."""
+    def take_slowest(self) -> Slowest | None:
+        """Return the sample that took longest so far, if it was in this task, in a form that can be sent."""
         found = self._board.take_slowest() if self._board is not None else None
-        return None if found is None else (str(found[0]), found[1])
+        return None if found is None else found._replace(sample=repr_of(found.sample))
 
     def failed(self, error: UserError) -> None:
         """Leave the sample out if that is wished, else raise."""

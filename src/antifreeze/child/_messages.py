@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from antifreeze.transport import Inbox, Opened, Packed, Piece, unpack
+from antifreeze.transport import Inbox, Opened, Packed, Piece, Slowest, unpack
 
 OnError = str
 """``"raise"``: a sample that fails ends its task. ``"skip"``: it is left out."""
@@ -113,7 +113,7 @@ class Result(NamedTuple):
     nbytes: int = 0
     times: tuple[tuple[str, float], ...] = ()
     """Seconds for each stage."""
-    slowest: tuple[str, float] | None = None
+    slowest: Slowest | None = None
     fingerprint: int | None = 0
     state: bytes | None = None
     asked: bool = True

@@ -8,16 +8,17 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from antifreeze.child import Result, Share, Task, UserError, failure_of
-from antifreeze.core import AntifreezeError, NotPicklable, Stalled
+from antifreeze.core import AntifreezeError, NotPicklable
 from antifreeze.crew._crew import Crew
-from antifreeze.crew._failures import Decide, can_go_on, user_error
+from antifreeze.crew._failures import Decide, can_go_on, timed_out, user_error
 from antifreeze.crew._history import History
 from antifreeze.crew._ledger import Ledger
 from antifreeze.crew._losses import Losses
 from antifreeze.crew._member import Member, State
 from antifreeze.crew._pace import Pace
 from antifreeze.crew._sources import Source
-from antifreeze.crew._watch import Charge, Watch, sample_of
+from antifreeze.crew._watch import Charge, Watch
+from antifreeze.crew._words import sample_of, slowest_of
 from antifreeze.ranks import Place, Trouble
 from antifreeze.supervise import Finding, Skip
 from antifreeze.transport import Inbox, Record, Stage, unpack
@@ -73,7 +74,8 @@ class Epoch:
                     self._raise(outcome)
                     continue
                 if timeout_s and time.monotonic() - began_s > timeout_s:
-                    raise self._timed_out(timeout_s)
+                    at = [f"{m.name} is at {self._watch.words(m)}" for m in self._crew.members if m is not None]
+                    raise timed_out(timeout_s, at)
                 self._crew.wait(_WAIT_S)
         finally:
             self._waiting_since_s = None
@@ -131,14 +133,6 @@ class Epoch:
             # Order: it is the next one to be delivered, so it goes in front of everything.
             self._ledger.redo(task._replace(skip=(*task.skip, position)))
             self.assign()
-
-    def _timed_out(self, timeout_s: float) -> Stalled:
-        names = [f"{m.name} is at {m.record.stage.name.lower()}" for m in self._crew.members if m is not None]
-        return Stalled(
-            f"DataLoader timed out after {timeout_s:g} seconds without a batch\n  " + "\n  ".join(names),
-            hint="timeout= sets how long to wait for a batch; stall_limit= how long a worker may stand still",
-            silent_s=timeout_s,
-        )
 
     # -- tasks -----------------------------------------------------------------------------------------------------
 
@@ -207,7 +201,9 @@ class Epoch:
         for skip in result.skipped:
             name = self._source.name(task, skip.sample, skip.position)
             self._history.skip(Skip(sample=name, reason=skip.reason, epoch=self._number, step=result.step))
-        self._history.spent(dict(result.times), result.slowest)
+        self._history.spent(dict(result.times))
+        if result.slowest is not None and result.slowest.seconds > self._history.slowest_s:
+            self._history.slowest = slowest_of(self._source.name, task, result.slowest)
         self._pace.learn(sum(seconds for _, seconds in result.times), result.nbytes)
         problem = self._source.came_back(task, result, slot)
         outcome: Any = problem or Batch(result, member.inbox, member)
@@ -222,7 +218,7 @@ class Epoch:
 
     def started(self, seconds: float) -> None:
         """Count the time that a worker took to start."""
-        self._history.spent({"start": seconds}, None)
+        self._history.spent({"start": seconds})
 
     def was_lost(self, member: Member) -> None:
         """Have what a lost worker had made by others."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import pickle
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from antifreeze.child import Failure
@@ -18,6 +18,7 @@ from antifreeze.core import (
     UserCodeError,
     WorkerDied,
 )
+from antifreeze.crew._words import lines_of
 from antifreeze.supervise import Finding
 
 
@@ -144,9 +145,18 @@ def mixed_error(kind: type | None) -> type[UserCodeError]:
     return _mixtures[kind]
 
 
+def timed_out(timeout_s: float, lines: Sequence[str]) -> Stalled:
+    """Return the error for a batch that has not come in the time that the user has set."""
+    return Stalled(
+        "\n  ".join([f"DataLoader timed out after {timeout_s:g} seconds without a batch", *lines]),
+        hint="timeout= sets how long to wait for a batch; stall_limit= how long a worker may stand still",
+        silent_s=timeout_s,
+    )
+
+
 def fault_error(finding: Finding, *, worker: str, step: int, place: str, attempts: int) -> AntifreezeError:
     """Return the error for a task that has cost its workers again and again."""
-    evidence = "".join(f"\n    {line}" for line in finding.evidence_lines if line not in finding.title)
+    evidence = lines_of(finding)
     times = "twice" if attempts == 2 else f"{attempts} times"
     facts: dict[str, Any] = {"step": step, "sample": place, "worker": worker, "cause": finding.cause.value}
     if finding.exit_code is not None:

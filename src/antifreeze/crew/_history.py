@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from antifreeze.ranks import SILENT_S, Place, Standing, Trouble, Watched, watch_ranks
-from antifreeze.supervise import MOST_SKIPS, Limits, Report, Restart, Skip, warn_after_s
+from antifreeze.supervise import MOST_SKIPS, STAGES, Limits, Report, Restart, Skip, warn_after_s
 
 _MOST_RESTARTS = 1000
 _MOST_NOTES = 20
@@ -49,6 +51,14 @@ class History:
     _left_s: float | None = None
     """When the last batch was handed over."""
     _began_s: float | None = None
+    _others: list[Callable[[], Mapping[str, float]]] = field(default_factory=list)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__} | {"_others": []}  # they belong to this process
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
 
     def asked(self) -> None:
         """Note that a batch is asked for: until now the training loop was at work."""
@@ -97,13 +107,26 @@ class History:
         self.samples += samples
         self.nbytes += nbytes
 
-    def spent(self, times: Mapping[str, float], slowest: tuple[str, float] | None) -> None:
-        """Count the seconds of each stage, and remember the slowest sample."""
+    @property
+    def slowest_s(self) -> float:
+        """How long the slowest sample so far has taken."""
+        return -1.0 if self.slowest is None else self.slowest[1]
+
+    def spent(self, times: Mapping[str, float]) -> None:
+        """Count the seconds of each stage."""
         for stage, seconds in times.items():
             name = "send" if stage == "pack" else stage
             self.stage_s[name] = self.stage_s.get(name, 0.0) + seconds
-        if slowest is not None and (self.slowest is None or slowest[1] > self.slowest[1]):
-            self.slowest = slowest
+
+    @contextmanager
+    def adding(self, spent: Callable[[], Mapping[str, float]]) -> Iterator[None]:
+        """Count what somebody else adds up while an epoch lasts."""
+        self._others.append(spent)
+        try:
+            yield
+        finally:
+            self._others.remove(spent)
+            self.spent(spent())
 
     def skip(self, skip: Skip) -> None:
         """Remember a sample that was left out."""
@@ -127,6 +150,9 @@ class History:
 
     def report(self) -> Report:
         """Return it all."""
+        stage_s = Counter(self.stage_s)
+        for others in self._others:
+            stage_s.update(others())
         return Report(
             epochs=self.epochs,
             delivered_batches=self.batches,
@@ -137,7 +163,7 @@ class History:
             wall_s=self.waiting_s + self.training_s,
             waiting_s=self.waiting_s,
             training_s=self.training_s,
-            stage_s=dict(self.stage_s),
+            stage_s={stage: stage_s[stage] for stage in (*STAGES, *stage_s) if stage in stage_s},
             num_workers=self.num_workers,
             cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
             batch_size=self.batch_size,

@@ -13,7 +13,8 @@ from antifreeze.crew._history import History
 from antifreeze.crew._ledger import Ledger, Poison
 from antifreeze.crew._member import Member
 from antifreeze.crew._sources import Source
-from antifreeze.crew._watch import Watch, batch_of, lines_of
+from antifreeze.crew._watch import Watch
+from antifreeze.crew._words import batch_of, lines_of
 from antifreeze.supervise import Cause, Finding, Skip
 from antifreeze.transport import Stage
 

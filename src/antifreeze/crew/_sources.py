@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from antifreeze.child import Result, Share, Task
 from antifreeze.core import AntifreezeError, DuplicateData
 from antifreeze.crew._member import Member
-from antifreeze.transport import repr_of
+from antifreeze.crew._words import named, sample_at
 
 _PLAIN = frozenset({int, str, bytes, float, bool})
 
@@ -139,9 +138,8 @@ class IndexSource:
     def name(self, task: Task, sample: str, position: int) -> str:
         """Return the sample and its dataset."""
         if not sample and position >= 0:
-            index = next(itertools.islice(task.what, position, None), "?")
-            sample = words_of(index if type(index) is int and index >= 0 else repr_of(index)[:200])
-        return _named(sample, self._dataset)
+            sample = sample_at(task.what, position)
+        return named(sample, self._dataset)
 
 
 class Reached(NamedTuple):
@@ -250,7 +248,7 @@ class ShareSource:
 
     def name(self, task: Task, sample: str, position: int) -> str:  # noqa: ARG002
         """Return the sample and its dataset."""
-        return _named(sample, self._dataset)
+        return named(sample, self._dataset)
 
     def is_over(self, slot: int | None) -> bool:
         """Tell whether a share has ended."""
@@ -285,12 +283,3 @@ class ShareSource:
 
 def _reached(number: int, result: Result) -> Reached:
     return Reached(number + 1, result.fingerprint, result.state, result.ended)
-
-
-def words_of(sample: int | str) -> str:
-    """Return how messages call a sample: by its number, or as its index is written."""
-    return f"sample {sample}" if isinstance(sample, int) else sample.strip("'\"")
-
-
-def _named(sample: str, dataset: str) -> str:
-    return f"{sample} of {dataset}" if sample else dataset

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from antifreeze.crew._history import History
 from antifreeze.crew._member import Member, State
-from antifreeze.crew._sources import words_of
 from antifreeze.crew._stalls import Stalls
+from antifreeze.crew._words import batch_of, lines_of
 from antifreeze.ranks import Place
 from antifreeze.supervise import (
     Beat,
@@ -252,27 +252,3 @@ class Watch:
             case _:
                 sample, batch = self.sample(member), batch_of(record)
                 return f"{sample} ({batch})" if sample else batch
-
-
-def lines_of(finding: Finding) -> str:
-    """Return the evidence, each on a line of its own."""
-    return "".join(f"\n    {line}" for line in finding.evidence_lines if line not in finding.title)
-
-
-def sample_of(record: Record) -> str:
-    """Return the sample that a worker was at, in words; nothing if it was at none, or if only its place is known."""
-    if record.position < 0 or (record.sample < 0 and not record.name):
-        return ""
-    return words_of(record.name or record.sample)
-
-
-def batch_of(record: Record) -> str:
-    """Return the batch that a worker was at, in words, and what it did with all of it."""
-    batch = f"batch {record.step}" if record.step >= 0 else "no batch"
-    match record.stage:
-        case Stage.COLLATE:
-            return f"collating {batch}"
-        case Stage.PACK | Stage.SEND:
-            return f"sending {batch}"
-        case _:
-            return batch

@@ -39,6 +39,10 @@ class Kept:
         """Return what is waited for."""
         return self._blocks.where()
 
+    def spent(self) -> dict[str, float]:
+        """Return the seconds that were spent so far, by stage."""
+        return self._blocks.spent()
+
     def check_process(self) -> None:
         """Raise in a process that was forked off and cannot go on with these blocks."""
         self._blocks.check_process()

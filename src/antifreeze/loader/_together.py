@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from antifreeze.plan import Longs, Mix
@@ -13,8 +14,10 @@ from antifreeze.workers import Block, Blocks
 class Together:
     """Blocks that are made of those of several sources: ready when all are, and they end together."""
 
-    def __init__(self, sources: list[Blocks], made: Iterator[Block]) -> None:
+    def __init__(self, sources: list[Blocks], made: Iterator[Block], over: Counter[str] | None = None) -> None:
         self._sources, self._made = sources, made
+        self._over: Mapping[str, float] = over if over is not None else {}
+        """What was spent by sources that have ended before others began."""
 
     def __iter__(self) -> Iterator[Block]:
         return self
@@ -29,6 +32,13 @@ class Together:
     def where(self) -> Place:
         """Return what is waited for: the source that has not moved for longest."""
         return max((source.where() for source in self._sources), key=lambda place: place.still_s, default=Place())
+
+    def spent(self) -> dict[str, float]:
+        """Return the seconds that all sources have spent so far, by stage."""
+        total = Counter(self._over)
+        for source in self._sources:
+            total.update(source.spent())
+        return dict(total)
 
     def check_process(self) -> None:
         """Raise in a process that was forked off and cannot go on with these blocks."""
@@ -73,14 +83,16 @@ def side_by_side(sources: list[Blocks]) -> Together:
 def one_after_the_other(starts: Iterator[Callable[[], Blocks]]) -> Together:
     """Return blocks one after the other. Each source is started when the one before it has ended."""
     sources: list[Blocks] = []
+    over: Counter[str] = Counter()
 
     def make() -> Iterator[Block]:
         for start in starts:
             sources[:] = [start()]
             yield from sources[0]
             sources[0].close()
+            over.update(sources.pop().spent())
 
-    return Together(sources, make())
+    return Together(sources, make(), over)
 
 
 class Rows:

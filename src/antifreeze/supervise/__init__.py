@@ -25,7 +25,7 @@ from antifreeze.supervise._policy import (
     warn_after_s,
 )
 from antifreeze.supervise._proc import Glance, Look, children_of, evidence_of, glance, look, oom_kills, rss_of, state_of
-from antifreeze.supervise._report import MOST_SKIPS, Report, Restart, Skip, advice
+from antifreeze.supervise._report import MOST_SKIPS, STAGES, Report, Restart, Skip, advice
 from antifreeze.supervise._stack import Frame, is_ours, is_standard, is_user, parse_stack, user_frames
 
 __all__ = [
@@ -49,6 +49,7 @@ __all__ = [
     "Report",
     "Restart",
     "SLOWEST_FACTOR",
+    "STAGES",
     "STARTING",
     "STOPPED_S",
     "Skip",

@@ -33,6 +33,8 @@ _MAKES_FASTER = {
     "collate": "collate_fn; stack arrays of one size instead of lists of Python objects",
     "send": "handing batches over; make them smaller: narrower types, no Python objects",
 }
+STAGES = tuple(_MAKES_FASTER)
+"""In the order in which a batch comes through them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +86,7 @@ class Report:
     worker_memory: tuple[int, ...] = ()
     """Bytes that each worker holds for itself."""
     slowest_sample: tuple[str, float] | None = None
+    """Which one, in words, and its seconds."""
     batch_nbytes: int = 0
     """The mean."""
     slow: tuple[str, ...] = ()
@@ -143,7 +146,7 @@ def _too_slow(report: Report, waits: str) -> Iterator[str]:
     idle = 1 - work_s / (report.num_workers * report.wall_s)
     if report.slowest_sample and idle > 0.5 and report.slowest_sample[1] > 0.3 * report.waiting_s:
         name, seconds = report.slowest_sample
-        yield f"raise prefetch_factor: sample {name} alone took {seconds:.1f} s, and {waits}"
+        yield f"raise prefetch_factor: {name} alone took {seconds:.1f} s, and {waits}"
         return
     if report.num_workers < report.cores:
         more = min(report.cores, max(report.num_workers + 1, _workers_needed(report)))
@@ -210,7 +213,7 @@ def _sections(report: Report) -> Iterator[tuple[str, list[str]]]:
         size = f", batch_size={report.batch_size}" if report.batch_size is not None else ""
         yield "batch", [f"{_size(report.batch_nbytes)} on average{size}"]
     if report.slowest_sample:
-        yield "slowest", [f"sample {report.slowest_sample[0]}: {report.slowest_sample[1]:,.2f} s"]
+        yield "slowest", ["{}: {:,.2f} s".format(*report.slowest_sample)]
     if report.num_skipped:
         skips = [f"{s.sample} (epoch {s.epoch}, step {s.step}): {s.reason}" for s in report.skipped[:_SHOWN]]
         yield "skipped", [_count(report.num_skipped, "sample"), *skips, *_rest(report.num_skipped, len(skips))]

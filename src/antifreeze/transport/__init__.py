@@ -1,6 +1,15 @@
 """How objects travel between processes, and how a process is seen from another one."""
 
-from antifreeze.transport._board import BOARD_NBYTES, BoardReader, BoardWriter, Record, Stage, places_of, repr_of
+from antifreeze.transport._board import (
+    BOARD_NBYTES,
+    BoardReader,
+    BoardWriter,
+    Record,
+    Slowest,
+    Stage,
+    places_of,
+    repr_of,
+)
 from antifreeze.transport._channel import Channel, Closed, pair
 from antifreeze.transport._codec import Packed, dump, fingerprint, pack, unpack, unshare
 from antifreeze.transport._memory import Bytes, create, map_bytes
@@ -21,6 +30,7 @@ __all__ = [
     "Packed",
     "Piece",
     "Record",
+    "Slowest",
     "Stage",
     "create",
     "dump",

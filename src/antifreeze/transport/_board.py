@@ -8,7 +8,7 @@ import struct
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 from antifreeze.transport._memory import Bytes
 
@@ -73,6 +73,16 @@ class Record:
     """The index, if it is not a number."""
 
 
+class Slowest(NamedTuple):
+    """A sample that took longer than others."""
+
+    position: int
+    sample: Any
+    seconds: float
+    others: int
+    """How many after it were not timed: it may have been one of these."""
+
+
 class BoardWriter:
     """The worker's side. Each sample is written down, so that must take a fraction of a microsecond."""
 
@@ -81,8 +91,8 @@ class BoardWriter:
         self._fields = memory[: _RECORD.size].data.cast("q")
         self._times = memory[: _RECORD.size].data.cast("d")
         self._notes = self._num_samples = 0
-        self._slowest = 0.0
-        self._slowest_of: tuple[object, float] | None = None
+        self._slowest: Slowest | None = None
+        self._slowest_s = 0.0
         self._first, self._begun_s = -1, 0.0
         self._sample: object = None
         self._indices: Iterable[Any] | None = None
@@ -124,12 +134,12 @@ class BoardWriter:
                 fields[5] = position
                 yield sample
             return
-        since_s, worst_s = times[1], self._worst_s
+        since_s, worst_s = times[1], self._slowest_s
         for position, sample in places:
             now_s = monotonic()
             if now_s - since_s > worst_s:
                 worst_s = now_s - since_s
-                self._slower(self._sample_at(fields[5]), worst_s)
+                self._slower(fields[5], worst_s)
             # Order: a reader between these two lines finds a sample younger than it is, never older.
             times[1] = since_s = now_s
             fields[5] = position
@@ -142,7 +152,7 @@ class BoardWriter:
         self._notes = fields[0] = number = self._notes + 1
         self._times[1] = now_s
         fields[2], fields[3], fields[4], fields[5] = stage, step, sample, position
-        self._times[6] = self._slowest
+        self._times[6] = self._slowest_s
         fields[7] = self._num_samples
         fields[8] = number
 
@@ -155,27 +165,19 @@ class BoardWriter:
             self._num_samples += count
             mean_s = (now_s - self._begun_s) / count
             if not self._is_brief or count == 1:
-                self._slower(self._sample_at(last), took_s)
+                self._slower(last, took_s)
             elif mean_s >= _BRIEF_S:
-                first = repr_of(self._sample_at(self._first))
-                self._slower(f"{first} or one of {count - 1} after it", took_s)
+                self._slower(self._first, took_s, others=count - 1)
             self._is_brief = count >= _MANY and mean_s < _BRIEF_S
             self._first = -1
         return now_s
 
-    def _sample_at(self, position: int) -> object:
-        if self._indices is None:
-            return self._sample
-        return next(itertools.islice(self._indices, max(0, position), None), position)
-
-    @property
-    def _worst_s(self) -> float:
-        return -1.0 if self._slowest_of is None else self._slowest_of[1]
-
-    def _slower(self, sample: object, took_s: float) -> None:
-        if took_s > self._worst_s:
-            self._slowest_of = (sample, took_s)
-            self._slowest = max(self._slowest, took_s)
+    def _slower(self, position: int, took_s: float, others: int = 0) -> None:
+        if took_s > self._slowest_s:
+            sample = self._sample
+            if self._indices is not None:
+                sample = next(itertools.islice(self._indices, max(0, position), None), position)
+            self._slowest, self._slowest_s = Slowest(position, sample, took_s, others), took_s
 
     def _number(self, sample: object) -> int:
         """Return the sample, if it is a number; else write its name beside."""
@@ -186,9 +188,9 @@ class BoardWriter:
         self._memory[_NAME_START : _NAME_START + len(name) + 1] = name + b"\0"
         return _BY_NAME
 
-    def take_slowest(self) -> tuple[object, float] | None:
-        """Return the sample that took longest since the last call, and its seconds."""
-        found, self._slowest_of = self._slowest_of, None
+    def take_slowest(self) -> Slowest | None:
+        """Return the sample that took longest of all, if it has come since the last call."""
+        found, self._slowest = self._slowest, None
         return found
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import linecache
+import resource
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from antifreeze.ranks import Place
 
-_WAITS = ("wait for room", "done")
+WAIT, DONE = "wait for room", "done"
+_WAITS, _WORKS = (WAIT, DONE), ("open", "decode", "convert")
+_LONG_S = 0.1
 
 
 @dataclass(slots=True)
@@ -26,12 +29,37 @@ class Note:
     moves: int = 0
     """Grows with every change, so that standing still can be told from doing the same thing again."""
     since_s: float = field(default_factory=time.monotonic)
+    read_s: float = 0.0
+    """How long it has waited for the disk."""
+    decode_s: float = 0.0
+    """How long it has computed."""
+    _used: tuple[float, int] = (0.0, 0)
 
     def at(self, stage: str, file: str = "", row_group: int = -1, row: int = 0) -> None:
-        """Write down what begins now."""
+        """Write down what begins now. Called by the thread itself."""
+        now_s, used = time.monotonic(), _used_so_far()
+        if self.stage in _WORKS:
+            computed_s = used[0] - self._used[0]
+            waited_s = now_s - self.since_s - computed_s
+            self.decode_s += computed_s
+            # A thread also waits for a core and for the interpreter's lock, but not for long, and gets no blocks then.
+            if used[1] > self._used[1] or waited_s > _LONG_S:
+                self.read_s += max(0.0, waited_s)
         self.stage, self.file, self.row_group, self.row = stage, file, row_group, row
         self.moves += 1
-        self.since_s = time.monotonic()
+        self.since_s, self._used = now_s, used
+
+
+def _used_so_far() -> tuple[float, int]:
+    """Return the CPU seconds of this thread, and how many blocks it has had from a disk, where that is known."""
+    # Not its own CPU seconds: they are brought up to date only with the scheduler's clock.
+    blocks = resource.getrusage(resource.RUSAGE_THREAD).ru_inblock if sys.platform == "linux" else 0
+    return time.thread_time(), blocks
+
+
+def spent(notes: Collection[Note]) -> dict[str, float]:
+    """Return the seconds of all threads together, by stage."""
+    return {"read": sum(note.read_s for note in notes), "decode": sum(note.decode_s for note in notes)}
 
 
 def place_of(notes: Sequence[Note]) -> Place:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from antifreeze.core import Stalled
 from antifreeze.ranks import Standing, watch_ranks
-from antifreeze.workers._board import Note, describe, place_of
+from antifreeze.workers._board import WAIT, Note, describe, place_of
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ class Patience:
 
     def check(self) -> None:
         """Raise ``Stalled`` if no thread has moved for the limit. Waiting for room is not moving."""
-        moves = sum(note.moves for note in self._notes if note.stage != "wait for room")
+        moves = sum(note.moves for note in self._notes if note.stage != WAIT)
         now_s = time.monotonic()
         if moves != self._moves:
             self._moves, self._since_s = moves, now_s

@@ -11,7 +11,7 @@ from antifreeze.plan import Order, Span, Task
 from antifreeze.ranks import Place
 from antifreeze.workers._arena import Arena
 from antifreeze.workers._block import Block, Dealer, Decoded
-from antifreeze.workers._board import Note, place_of
+from antifreeze.workers._board import WAIT, Note, place_of, spent
 from antifreeze.workers._stream import Decoding, StreamReader
 
 
@@ -103,6 +103,10 @@ class Blocks(Protocol):
         """Return what is waited for, for other ranks. Called by another thread: it only looks."""
         ...
 
+    def spent(self) -> dict[str, float]:
+        """Return the seconds that were spent so far, by stage."""
+        ...
+
     def check_process(self) -> None:
         """Raise in a process that was forked off and cannot go on with these blocks."""
         ...
@@ -130,7 +134,10 @@ class InlineBlocks:
         return self
 
     def __next__(self) -> Decoded:
-        return next(self._blocks)
+        try:
+            return next(self._blocks)
+        finally:
+            self._note.at(WAIT)
 
     def is_ready(self) -> bool:
         """Nobody else makes them: they are made when they are asked for."""
@@ -139,6 +146,10 @@ class InlineBlocks:
     def where(self) -> Place:
         """Return where the calling thread stands."""
         return place_of([self._note])
+
+    def spent(self) -> dict[str, float]:
+        """Return the seconds that the calling thread has spent here."""
+        return spent([self._note])
 
     def check_process(self) -> None:
         """Nothing to check: a child has all that is needed."""

@@ -16,7 +16,7 @@ from antifreeze.core import ConfigError, Deadline, Stalled
 from antifreeze.plan import Flight, Limits, Task, may_begin, may_decode
 from antifreeze.ranks import Place
 from antifreeze.workers._block import Decoded
-from antifreeze.workers._board import Note, place_of
+from antifreeze.workers._board import DONE, WAIT, Note, place_of, spent
 from antifreeze.workers._bounded import Patience
 from antifreeze.workers._produce import Producer
 
@@ -69,7 +69,7 @@ class _Epoch:
                 if not self._begin_round():
                     if self.next_round == self.order.num_rounds and not self.pending:
                         return None
-                    note.at("wait for room")
+                    note.at(WAIT)
                     self.room.wait(_LOOK_S)
             return None
 
@@ -92,7 +92,7 @@ class _Epoch:
         """Wait until a piece of about ``nbytes`` may be decoded; False when the epoch was closed."""
         with self.lock:
             while not self.closed and not may_decode(self.flight, self.limits, round_=round_, nbytes=nbytes):
-                note.at("wait for room")
+                note.at(WAIT)
                 self.room.wait(_LOOK_S)
             return not self.closed
 
@@ -158,7 +158,7 @@ def _work(epoch: _Epoch, note: Note) -> None:
         except BaseException as caught:  # noqa: BLE001  border: whatever it is, the consumer must hear of it
             error = caught
         epoch.end_task(task, error)
-    note.at("done")
+    note.at(DONE)
 
 
 def _end(epoch: _Epoch, threads: list[threading.Thread], pid: int, wait_s: float = _END_S) -> None:
@@ -240,6 +240,10 @@ class ThreadedBlocks:
     def where(self) -> Place:
         """Return where the slowest thread stands. Takes no lock."""
         return place_of(self._notes)
+
+    def spent(self) -> dict[str, float]:
+        """Return the seconds of all threads, by stage. Takes no lock."""
+        return spent(self._notes)
 
     def check_process(self) -> None:
         """Raise in a process that was forked off: its threads stayed behind, and the parent delivers these rows."""
