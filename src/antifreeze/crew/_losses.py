@@ -30,6 +30,9 @@ class _Lost:
     at: tuple[int, int, int] | None
     poison: Poison | None
     until_s: float
+    code: int | None = None
+    is_over: bool = False
+    """Whether its exit code has come, or is waited for no longer."""
 
 
 class Losses:
@@ -81,9 +84,13 @@ class Losses:
         self._watch.lost(member, finding, self._began_s, "it had finished its batches, and is replaced")
 
     def _heard(self, token: int, code: int | None) -> None:
-        lost = self._lost.pop(token, None)
+        lost = self._lost.get(token)
         if lost is not None:
-            self._explain(lost, code)
+            lost.code, lost.is_over = code, True
+        # Order: as they were lost. The second at a place may end the epoch, and the first would never be told of.
+        while self._lost and (first := next(iter(self._lost.values()))).is_over:
+            del self._lost[first.member.token]
+            self._explain(first, first.code)
 
     def _explain(self, lost: _Lost, code: int | None) -> None:
         """A worker's end is known: say it, remember it, and decide about the task that it stood at."""
