@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
+import io
 import os
 import pickle
 import sys
 import typing
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
+import numpy as np
 import pytest
 import torch
 import torch.utils.data as tud
@@ -227,6 +230,19 @@ def test_the_iterator_is_an_iterator() -> None:
         assert len(list(batches)) == 3
         assert next(batches, None) is None
         assert next(batches, None) is None
+
+
+def test_a_file_that_is_larger_than_the_memory_is_mapped_in_workers_too(tmp_path: Path) -> None:
+    """As those who train on tokens have it."""
+    path = tmp_path / "tokens.bin"
+    with path.open("wb") as file:
+        file.truncate(1 << 37)  # it is all holes but for its end
+        file.seek(-32, io.SEEK_END)
+        file.write(np.arange(16, dtype=np.uint16).tobytes())
+    tokens = np.memmap(path, np.uint16, "r")
+    found = list(ours(Made(4, lambda i: tokens[-16:][4 * i : 4 * i + 4].astype(int)), num_workers=2))
+
+    assert torch.cat(found).flatten().tolist() == list(range(16))
 
 
 @pytest.mark.parametrize("num_workers", WORKERS)

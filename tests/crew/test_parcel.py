@@ -1,14 +1,25 @@
-"""Functions travel by value, with all that they look up."""
+"""Functions travel by value, with all that they look up; large arrays once for all, and not if they stand in a file."""
 
 from __future__ import annotations
 
 import functools
+import io
+import mmap
+import os
 import pickle
 import threading
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from antifreeze import NotPicklable
+from antifreeze.child import bytes_at
 from antifreeze.crew._parcel import make_parcel
-from antifreeze.transport import map_bytes
 
 
 def make_inner(number: int) -> Any:
@@ -23,16 +34,171 @@ def make_inner(number: int) -> Any:
     return Inner.Innermost.cached(1)
 
 
-def test_a_function_brings_what_the_bodies_of_its_classes_look_up() -> None:
-    """``threading`` and ``functools`` are names of the module, which the worker does not have."""
-    parcel = make_parcel(make_inner, 0, {__name__})
+def sent(program: Any) -> tuple[Any, int]:
+    """Return what a worker gets, and how many bytes of memory it took."""
+    parcel = make_parcel(program, 0, {__name__})
     try:
-        memory = map_bytes(parcel.fd, max(start + size for start, size in parcel.pieces), private=True)
-        head, *buffers = [memory[start : start + size] for start, size in parcel.pieces]
-        program, _ = pickle.loads(head.data, buffers=buffers)  # noqa: S301  we wrote it
+        nbytes = os.fstat(parcel.fd).st_size
+        head, *buffers = bytes_at(parcel.pieces, parcel.fd)
+        (found, _) = pickle.loads(head.data, buffers=buffers)  # noqa: S301  we wrote it
     finally:
         parcel.close()
+    return found, nbytes
+
+
+def test_a_function_brings_what_the_bodies_of_its_classes_look_up() -> None:
+    """``threading`` and ``functools`` are names of the module, which the worker does not have."""
+    program, _ = sent(make_inner)
 
     assert program is not make_inner
     assert {"threading", "functools"} <= set(program.__globals__)
     assert program(4) == 5
+
+
+# -- what stands in a mapped file ----------------------------------------------------------------------------------
+
+LENGTH = 1 << 28
+"""Of a file that is all holes: half a gigabyte that nobody should copy."""
+LARGE = 1 << 20
+"""Bytes that would do if a copy were made of what is looked at."""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Write a large file of 16-bit numbers; only its last thousand are not 0."""
+    path = tmp_path / "a name with spaces.bin"
+    with path.open("wb") as out:
+        out.truncate(2 * LENGTH)
+        out.seek(-2000, io.SEEK_END)
+        out.write(np.arange(1000, dtype=np.uint16).tobytes())
+    return path
+
+
+VIEWS: dict[str, Callable[[Any], Any]] = {
+    "all": lambda a: a,
+    "a part": lambda a: a[-100_000:],
+    "backwards": lambda a: a[::-1],
+    "every seventh": lambda a: a[-70_000::7],
+    "a table": lambda a: a.reshape(-1, 4).T[::2],
+    "as an array": np.asarray,
+    "as a tensor": lambda a: torch.from_numpy(np.asarray(a).view(np.int16)),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("mode", ["r", "r+", "c"])
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+def test_what_stands_in_a_mapped_file_is_not_copied(view: str, mode: Any, file: Path) -> None:
+    """Whatever part of it, and in whatever clothes."""
+    array = VIEWS[view](np.memmap(file, np.uint16, mode))
+    found, nbytes = sent(array)
+
+    assert nbytes < LARGE
+    assert type(found) is type(array)
+    assert (found.shape, found.dtype) == (array.shape, array.dtype)
+    some = array[..., -5_000:] if array.ndim == 1 else array[:, -5_000:]
+    assert np.array_equal(np.asarray(found[..., -5_000:]), np.asarray(some))
+    if isinstance(found, np.ndarray):
+        assert found.strides == array.strides
+        assert found.flags.writeable == array.flags.writeable
+
+
+def test_an_arrow_table_in_a_mapped_file_is_not_copied(tmp_path: Path) -> None:
+    """As Hugging Face's datasets have it."""
+    table = pa.table({"n": np.arange(1 << 20)})
+    with pa.OSFile(str(tmp_path / "t.arrow"), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    with pa.memory_map(str(tmp_path / "t.arrow")) as source:
+        mapped = pa.ipc.open_file(source).read_all()
+        found, nbytes = sent(mapped)
+
+        assert nbytes < LARGE
+        assert found.equals(table)
+
+
+def test_what_is_written_to_a_shared_mapping_is_seen_by_all(file: Path) -> None:
+    """A cache in a file is one cache."""
+    array = np.memmap(file, np.uint16, "r+")
+    found, _ = sent(array)
+    found[3] = 7
+
+    assert array[3] == 7
+    array[4] = 8
+    assert found[4] == 8
+
+
+def test_what_is_written_to_a_mapping_of_ones_own_stays_there(file: Path) -> None:
+    """Copies are made of what is written to, on both sides."""
+    found, _ = sent(np.memmap(file, np.uint16, "c"))
+    found[3] = 7
+
+    assert np.fromfile(file, np.uint16, 4).tolist() == [0, 0, 0, 0]
+
+
+def test_what_was_written_to_a_mapping_of_ones_own_is_copied(tmp_path: Path) -> None:
+    """The file has something else there."""
+    np.zeros(LARGE, np.uint8).tofile(tmp_path / "file")
+    array = np.memmap(tmp_path / "file", np.uint8, "c")
+    array[5] = 1
+    found, nbytes = sent(array)
+
+    assert nbytes >= LARGE
+    assert found[:8].tolist() == [0, 0, 0, 0, 0, 1, 0, 0]
+
+
+@pytest.mark.parametrize("what", ["deleted", "replaced"])
+def test_a_mapped_file_that_is_gone_is_copied(what: str, tmp_path: Path) -> None:
+    """What is mapped is still there, for this process alone."""
+    path = tmp_path / "file"
+    np.full(LARGE, 3, np.uint8).tofile(path)
+    array = np.memmap(path, np.uint8, "r")
+    path.unlink()
+    if what == "replaced":
+        np.full(LARGE, 4, np.uint8).tofile(path)
+    found, nbytes = sent(array)
+
+    assert nbytes >= LARGE
+    assert found.min() == found.max() == 3
+
+
+def test_a_mapped_file_that_is_replaced_on_the_way_is_an_error(tmp_path: Path) -> None:
+    """Another one of its name has something else in it."""
+    path, other = tmp_path / "file", tmp_path / "other"
+    for each in (path, other):
+        np.zeros(LARGE, np.uint8).tofile(each)
+    parcel = make_parcel(np.memmap(path, np.uint8, "r"), 0, set())
+    other.rename(path)
+    try:
+        with pytest.raises(FileNotFoundError, match="replaced by another"):
+            bytes_at(parcel.pieces, parcel.fd)
+    finally:
+        parcel.close()
+
+
+@pytest.mark.parametrize("access", [mmap.ACCESS_READ, mmap.ACCESS_WRITE, mmap.ACCESS_COPY])
+def test_a_mapping_itself_is_made_again(access: int, file: Path) -> None:
+    """With its place, and writable or not as it was."""
+    with file.open("r+b") as opened, mmap.mmap(opened.fileno(), LARGE, access=access, offset=1 << 16) as mapped:
+        mapped.seek(100)
+        found, nbytes = sent(mapped)
+        with found:
+            assert (len(found), found.tell(), nbytes < LARGE) == (LARGE, 100, True)
+            if access == mmap.ACCESS_READ:
+                with pytest.raises(TypeError):
+                    found[0] = 1
+            else:
+                found[0] = 1
+                assert mapped[0] == (1 if access == mmap.ACCESS_WRITE else 0)
+
+
+def test_memory_that_is_mapped_from_no_file_is_refused() -> None:
+    """It is this process's alone."""
+    with mmap.mmap(-1, LARGE) as mapped, pytest.raises(NotPicklable, match="mmap"):
+        make_parcel(Holder(mapped), 0, set())
+
+
+class Holder:
+    """Has something."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value

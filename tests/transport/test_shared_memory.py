@@ -45,7 +45,7 @@ def test_memory_lives_as_long_as_a_view_of_it(nbytes: int) -> None:
 def test_two_mappings_are_the_same_memory_and_a_private_one_is_not() -> None:
     """A private one sees what was there, and keeps what it writes to itself."""
     fd = create("antifreeze-test", 10_000)
-    one, two, private = map_bytes(fd, 10_000), map_bytes(fd, 10_000), map_bytes(fd, 10_000, private=True)
+    one, two, private = map_bytes(fd, 10_000), map_bytes(fd, 10_000), map_bytes(fd, 10_000, "c")
     os.close(fd)
     one[:] = 1
     assert (two == 1).all()

@@ -4,7 +4,20 @@ from antifreeze.child._again import NotAsSaved, NotTheSame
 from antifreeze.child._collate import AsTensor, default_collate, default_convert
 from antifreeze.child._desk import Desk
 from antifreeze.child._failures import UserError, failure_of
-from antifreeze.child._messages import Cancel, Failure, Ready, Result, Results, Share, Skip, Start, Task, Tasks
+from antifreeze.child._messages import (
+    Cancel,
+    Failure,
+    Place,
+    Ready,
+    Result,
+    Results,
+    Share,
+    Skip,
+    Start,
+    Task,
+    Tasks,
+    bytes_at,
+)
 from antifreeze.child._programs import (
     Ended,
     IterableProgram,
@@ -34,6 +47,7 @@ __all__ = [
     "NotAsSaved",
     "NotTheSame",
     "Nothing",
+    "Place",
     "Program",
     "Ready",
     "Result",
@@ -45,6 +59,7 @@ __all__ = [
     "Task",
     "Tasks",
     "UserError",
+    "bytes_at",
     "default_collate",
     "default_convert",
     "failure_of",

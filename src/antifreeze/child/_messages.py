@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, NamedTuple
 
-from antifreeze.transport import Inbox, Opened, Packed, Piece, Slowest, unpack
+from antifreeze.transport import (
+    Bytes,
+    FilePart,
+    Inbox,
+    Opened,
+    Packed,
+    Piece,
+    Slowest,
+    map_bytes,
+    map_part,
+    unpack,
+)
 
 OnError = str
 """``"raise"``: a sample that fails ends its task. ``"skip"``: it is left out."""
+
+
+Place = tuple[int, int] | FilePart
+"""Where some bytes stand: from a place on in the parcel, so many; or in a file."""
+
+
+def bytes_at(places: list[Place], parcel: int) -> list[Bytes]:
+    """Return the bytes at these places; what is written to the parcel's is the writer's own."""
+    memory = map_bytes(parcel, os.fstat(parcel).st_size, "c")
+    return [map_part(p) if isinstance(p, FilePart) else memory[p[0] : sum(p)] for p in places]
 
 
 class Start(NamedTuple):
@@ -17,8 +39,8 @@ class Start(NamedTuple):
     num_workers: int
     owner_pid: int
     on_error: OnError
-    pieces: list[tuple[int, int]]
-    """Where the program's pickle (first) and its buffers stand in the parcel."""
+    pieces: list[Place]
+    """The program's pickle comes first, then its buffers."""
     sys_path: list[str]
     argv: list[str]
     cwd: str

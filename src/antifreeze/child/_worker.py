@@ -17,7 +17,7 @@ from typing import Any
 from antifreeze.child import _lending, _torch_collate, _worker_info
 from antifreeze.child._desk import Desk
 from antifreeze.child._failures import UserError, failure_of
-from antifreeze.child._messages import Cancel, Ready, Result, Results, Start, Task, Tasks, pieces_of, unpacked
+from antifreeze.child._messages import Cancel, Ready, Result, Results, Start, Task, Tasks, bytes_at, pieces_of, unpacked
 from antifreeze.child._programs import Ended, Nothing, Program
 from antifreeze.child._settle import settle
 from antifreeze.child._stand_ins import received_handles
@@ -31,7 +31,6 @@ from antifreeze.transport import (
     Outbox,
     Stage,
     dump,
-    map_bytes,
     pack,
     unshare,
 )
@@ -141,12 +140,10 @@ class _Worker:
         _lending.install(self._outbox)
         _torch_collate.install()
         parcel, *handles = fds
-        nbytes = max((begin + size for begin, size in start.pieces), default=0)
-        memory = map_bytes(parcel, nbytes, private=True)
-        os.close(parcel)
-        head, *buffers = [memory[begin : begin + size] for begin, size in start.pieces]
         _worker_info.install(start.slot, start.num_workers, 0, None)
         try:
+            head, *buffers = bytes_at(start.pieces, parcel)
+            os.close(parcel)
             with received_handles(handles):
                 program, seed = pickle.loads(head.data, buffers=buffers)  # noqa: S301  the trainer's own objects
         except BaseException as error:

@@ -7,6 +7,7 @@ import dis
 import fcntl
 import inspect
 import io
+import mmap
 import multiprocessing.context
 import os
 import pickle
@@ -18,12 +19,14 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from antifreeze.child import Handing
+from antifreeze.child import Handing, Place
 from antifreeze.core import NotPicklable
 from antifreeze.crew._modules import needs_torch
-from antifreeze.transport import create, is_tensor, reduce_tensor
+from antifreeze.transport import FilePart, Mappings, create, is_tensor, reduce_memmap, reduce_mmap, reduce_tensor
 
 _SMALL = 1 << 12
+_LARGE = 1 << 16
+"""What takes as much and stands in a file is not copied."""
 _ALIGN = 64
 _CHUNK = 1 << 26
 
@@ -31,7 +34,7 @@ _CHUNK = 1 << 26
 class Parcel:
     """What every worker of a crew is born with. Closed by the crew."""
 
-    def __init__(self, fd: int, pieces: list[tuple[int, int]], handing: Handing, modules: tuple[str, ...]) -> None:
+    def __init__(self, fd: int, pieces: list[Place], handing: Handing, modules: tuple[str, ...]) -> None:
         self.fd, self.pieces, self.modules = fd, pieces, modules
         self._handing = handing
 
@@ -57,6 +60,10 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
         if is_tensor(obj):
             self.modules.add("torch")
             return reduce_tensor(obj)
+        if type(obj) is np.memmap and obj.size and not obj.dtype.hasobject:
+            return reduce_memmap(obj)
+        if isinstance(obj, mmap.mmap) and (reduced := reduce_mmap(obj)) is not None:
+            return reduced
         reduce = self._handing.reducer(obj)
         if reduce is not None:
             return reduce(obj)
@@ -105,10 +112,12 @@ def make_parcel(program: Any, seed: int, by_value: set[str]) -> Parcel:
                 pickler.dump((program, seed))
             except Exception as error:
                 raise explained(program, error) from error
-        pieces, nbytes = _layout([file.getbuffer(), *raws])
+        buffers = [np.frombuffer(file.getbuffer(), np.uint8), *raws]
+        pieces, nbytes = _layout(buffers)
         fd = create("antifreeze-dataset", nbytes)
-        for raw, (start, _) in zip([np.frombuffer(file.getbuffer(), np.uint8), *raws], pieces, strict=True):
-            _write(fd, raw, start)
+        for raw, piece in zip(buffers, pieces, strict=True):
+            if not isinstance(piece, FilePart):
+                _write(fd, raw, piece[0])
         if sys.platform == "linux":
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
     except BaseException:
@@ -120,11 +129,15 @@ def make_parcel(program: Any, seed: int, by_value: set[str]) -> Parcel:
     return Parcel(fd, pieces, handing, modules)
 
 
-def _layout(raws: list[Any]) -> tuple[list[tuple[int, int]], int]:
-    pieces, start = [], 0
+def _layout(raws: list[Any]) -> tuple[list[Place], int]:
+    """Return where each buffer will stand, and what is needed beside files."""
+    pieces: list[Place] = []
+    start = 0
+    mappings = Mappings() if any(len(raw) >= _LARGE for raw in raws) else None
     for raw in raws:
-        pieces.append((start, len(raw)))
-        start += -(-len(raw) // _ALIGN) * _ALIGN
+        part = mappings.part(raw) if mappings is not None and len(raw) >= _LARGE else None
+        pieces.append(part or (start, len(raw)))
+        start += 0 if part else -(-len(raw) // _ALIGN) * _ALIGN
     return pieces, start
 
 

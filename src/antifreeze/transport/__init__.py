@@ -12,6 +12,7 @@ from antifreeze.transport._board import (
 )
 from antifreeze.transport._channel import Channel, Closed, pair
 from antifreeze.transport._codec import Packed, dump, fingerprint, pack, unpack, unshare
+from antifreeze.transport._mapped import FilePart, Mappings, map_part, reduce_memmap, reduce_mmap
 from antifreeze.transport._memory import Bytes, create, map_bytes
 from antifreeze.transport._segments import Inbox, News, Opened, Outbox, Piece
 from antifreeze.transport._tensors import is_tensor, reduce_tensor, tensor_of
@@ -23,7 +24,9 @@ __all__ = [
     "Bytes",
     "Channel",
     "Closed",
+    "FilePart",
     "Inbox",
+    "Mappings",
     "News",
     "Opened",
     "Outbox",
@@ -37,9 +40,12 @@ __all__ = [
     "fingerprint",
     "is_tensor",
     "map_bytes",
+    "map_part",
     "pack",
     "pair",
     "places_of",
+    "reduce_memmap",
+    "reduce_mmap",
     "reduce_tensor",
     "repr_of",
     "tensor_of",

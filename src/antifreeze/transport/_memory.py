@@ -9,7 +9,7 @@ import os
 import sys
 import tempfile
 import weakref
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -54,20 +54,33 @@ def _create_elsewhere(nbytes: int) -> int:
         return os.dup(file.fileno())
 
 
-def map_bytes(fd: int, nbytes: int, *, private: bool = False) -> Bytes:
+Access = Literal["r", "w", "c"]
+"""To read; to write for all to see; to write into a copy of one's own."""
+
+_HOW = {
+    "r": (mmap.MAP_SHARED, mmap.PROT_READ),
+    "w": (mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE),
+    # Few pages will be written to, so no memory is set aside for all of them.
+    "c": (mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0), mmap.PROT_READ | mmap.PROT_WRITE),
+}
+
+
+def map_bytes(fd: int, nbytes: int, access: Access = "w", start: int = 0) -> Bytes:
     """Return the memory behind a descriptor, which may be closed afterwards; unmapped when the last view dies.
 
     Not ``mmap.mmap``: it keeps a descriptor of its own for each mapping, and a user who keeps a thousand batches would
-    run out of them. A private mapping is shared until it is written to; what is written is seen by nobody else.
+    run out of them.
     """
-    flags = mmap.MAP_PRIVATE if private else mmap.MAP_SHARED
-    address = _libc.mmap(None, max(nbytes, 1), mmap.PROT_READ | mmap.PROT_WRITE, flags, fd, 0)
+    flags, protection = _HOW[access]
+    address = _libc.mmap(None, max(nbytes, 1), protection, flags, fd, start)
     if address == _FAILED:
         error = ctypes.get_errno()
         raise OSError(error, f"mapping {nbytes:,} bytes of shared memory: {os.strerror(error)}")
     owner: Any = (ctypes.c_uint8 * nbytes).from_address(address)
     weakref.finalize(owner, _libc.munmap, address, max(nbytes, 1)).atexit = False
-    return np.frombuffer(owner, np.uint8)
+    memory = np.frombuffer(owner, np.uint8)
+    memory.flags.writeable = access != "r"
+    return memory
 
 
 def lease(memory: Bytes) -> Bytes:

@@ -1,0 +1,149 @@
+"""Memory that stands in a file: another process maps the file, too, instead of getting a copy."""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import ctypes
+import errno
+import mmap
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from antifreeze.transport._memory import Access, Bytes, map_bytes
+
+_LINE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (....) ([0-9a-f]+) \S+ (\d+) +(/.*)")
+_ACCESS = {"r": mmap.ACCESS_READ, "w": mmap.ACCESS_WRITE, "c": mmap.ACCESS_COPY}
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+
+
+class FilePart(NamedTuple):
+    """A stretch of a file that is mapped."""
+
+    path: str
+    identity: tuple[int, int]
+    """Device and number: a file can be replaced by another one of its name."""
+    start: int
+    nbytes: int
+    access: Access
+
+
+class _Mapping(NamedTuple):
+    begin: int
+    end: int
+    modes: str
+    start: int
+    number: int
+    path: str
+
+
+class Mappings:
+    """The files that this process has mapped, as they were at one moment."""
+
+    def __init__(self) -> None:
+        text = Path("/proc/self/maps").read_text(errors="surrogateescape") if sys.platform == "linux" else ""
+        found = [match.groups() for match in map(_LINE.fullmatch, text.splitlines()) if match]
+        self._mappings = [
+            _Mapping(int(begin, 16), int(end, 16), modes, int(start, 16), int(number), _unescaped(path))
+            for begin, end, modes, start, number, path in found
+        ]
+
+    def part(self, memory: Bytes) -> FilePart | None:
+        """Return where in a file memory stands; None if it stands in none, or holds something else by now."""
+        address, nbytes = memory.ctypes.data, len(memory)
+        index = bisect.bisect_right(self._mappings, address, key=lambda mapping: mapping.begin) - 1
+        if index < 0 or address + nbytes > self._mappings[index].end:
+            return None
+        mapping = self._mappings[index]
+        start = mapping.start + address - mapping.begin
+        with contextlib.suppress(OSError):
+            status = os.stat(mapping.path)  # noqa: PTH116  fails for one that was deleted, and has that in its name
+            if status.st_ino != mapping.number or start + nbytes > status.st_size:
+                return None
+            is_private = mapping.modes[1] == "w" and mapping.modes[3] == "p"
+            if is_private and not _is_untouched(mapping):
+                return None
+            is_shared = mapping.modes[1] == "w" and mapping.modes[3] == "s"
+            access: Access = "r" if not memory.flags.writeable else "w" if is_shared else "c"
+            return FilePart(mapping.path, (status.st_dev, status.st_ino), start, nbytes, access)
+        return None
+
+
+def _unescaped(path: str) -> str:
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 8)), path)
+
+
+def _is_untouched(mapping: _Mapping) -> bool:
+    """Tell whether nothing was written to a mapping of which writing makes a copy."""
+    text = Path("/proc/self/smaps").read_text(errors="surrogateescape")
+    _, _, rest = text.partition(f"\n{mapping.begin:x}-{mapping.end:x} ")
+    found = re.search(r"^Anonymous: +(\d+) kB", rest, re.MULTILINE)
+    return found is not None and found[1] == "0"
+
+
+def map_part(part: FilePart) -> Bytes:
+    """Return the memory of a stretch of a file."""
+    fd = _opened(part)
+    try:
+        page = part.start - part.start % mmap.ALLOCATIONGRANULARITY
+        nbytes = part.start - page + part.nbytes
+        return map_bytes(fd, nbytes, part.access, page)[part.start - page :]
+    finally:
+        os.close(fd)
+
+
+def _opened(part: FilePart) -> int:
+    fd = os.open(part.path, (os.O_RDWR if part.access == "w" else os.O_RDONLY) | os.O_CLOEXEC)
+    status = os.fstat(fd)
+    if (status.st_dev, status.st_ino) != part.identity:
+        os.close(fd)
+        raise FileNotFoundError(errno.ENOENT, "the file that the dataset has mapped was replaced by another", part.path)
+    return fd
+
+
+# -- objects that stand on a mapped file ---------------------------------------------------------------------------
+
+
+def reduce_memmap(array: Any) -> tuple[Any, ...]:
+    """Return how to make a NumPy memmap again, or what is left of one: its memory travels as that of an array does."""
+    plain = array.view(np.ndarray)
+    ends = [(count - 1) * stride for count, stride in zip(plain.shape, plain.strides, strict=True)]
+    first = sum(end for end in ends if end < 0)
+    nbytes = sum(map(abs, ends)) + plain.itemsize
+    memory = np.frombuffer((ctypes.c_uint8 * nbytes).from_address(plain.ctypes.data + first), np.uint8)
+    memory.flags.writeable = plain.flags.writeable
+    facts = {name: getattr(array, name, None) for name in ("filename", "offset", "mode")}
+    return rebuild_memmap, (memory, plain.dtype, plain.shape, plain.strides, -first, facts)
+
+
+def rebuild_memmap(
+    memory: Bytes, dtype: Any, shape: tuple[int, ...], strides: tuple[int, ...], start: int, facts: dict[str, Any]
+) -> Any:
+    """Return the array over its memory."""
+    array: Any = np.ndarray(shape, dtype, memory.data, start, strides).view(np.memmap)
+    for name, value in facts.items():
+        setattr(array, name, value)
+    return array
+
+
+def reduce_mmap(mapped: mmap.mmap) -> tuple[Any, ...] | None:
+    """Return how to map a file again; None if it is no file that is mapped."""
+    memory = np.frombuffer(mapped, np.uint8)
+    part = Mappings().part(memory) if len(memory) else None
+    return None if part is None else (rebuild_mmap, (part, mapped.tell()))
+
+
+def rebuild_mmap(part: FilePart, position: int) -> mmap.mmap:
+    """Return the file, mapped."""
+    fd = _opened(part)
+    try:
+        mapped = mmap.mmap(fd, part.nbytes, access=_ACCESS[part.access], offset=part.start)
+    finally:
+        os.close(fd)
+    mapped.seek(position)
+    return mapped
