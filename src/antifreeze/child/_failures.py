@@ -10,6 +10,10 @@ import cloudpickle
 
 from antifreeze.child._messages import Failure
 
+_LONG_TEXT = 2_000
+_LONG_TRACEBACK = 40_000
+_LARGE_ERROR_NBYTES = 1 << 20
+
 
 class UserError(Exception):
     """Carries what user code raised, and at which sample, up to the loop that reports it."""
@@ -49,11 +53,19 @@ def failure_of(caught: UserError) -> Failure:
 
 
 def text_of(error: BaseException) -> str:
-    """Return an error's message, even if it fails to print itself."""
+    """Return an error's message, even if it fails to print itself, or holds half of a dataset."""
     try:
-        return str(error)
+        return _shortened(str(error), _LONG_TEXT)
     except Exception:  # noqa: BLE001  border: the user's exception may do anything
         return "(its message cannot be printed)"
+
+
+def _shortened(text: str, most: int) -> str:
+    """Return a text, or its two ends: what a person needs to see stands there."""
+    if len(text) <= most:
+        return text
+    end = most // 4
+    return f"{text[: most - end]} ... ({len(text) - most:,} characters left out) ... {text[-end:]}"
 
 
 def _traceback(error: BaseException) -> str:
@@ -64,7 +76,7 @@ def _traceback(error: BaseException) -> str:
     ):
         trace = trace.tb_next
     try:
-        return "".join(traceback.format_exception(type(error), error, trace))
+        return _shortened("".join(traceback.format_exception(type(error), error, trace)), _LONG_TRACEBACK)
     except Exception:  # noqa: BLE001  border: it calls the user's __str__
         return "".join(traceback.format_tb(trace)) + type(error).__qualname__
 
@@ -73,6 +85,8 @@ def _portable(error: BaseException) -> bytes | None:
     """Return the pickled error if it can be rebuilt: many cannot, because their constructors want other arguments."""
     try:
         blob = cloudpickle.dumps(_bare(error))
+        if len(blob) > _LARGE_ERROR_NBYTES:
+            return None
         return blob if type(pickle.loads(blob)) is type(error) else None  # noqa: S301  our own error
     except Exception:  # noqa: BLE001  border: it calls the user's constructors and reducers
         return None
