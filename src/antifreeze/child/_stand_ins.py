@@ -16,9 +16,11 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+
+from antifreeze.child._rebuilt import Reduce, rebuilder
 
 _LOOK_S = 0.001
 _LONGEST_LOOK_S = 0.05
@@ -118,6 +120,7 @@ class Handing:
         self._locks: dict[int, int] = {}
         self._lock_file: Handle | None = None
         self._held: list[Any] = []
+        self._reducers: dict[type, Reduce | None] = {}
 
     # The two methods that multiprocessing asks of a process that is being started.
     def duplicate_for_child(self, fd: int) -> int:
@@ -127,18 +130,23 @@ class Handing:
 
     DupFd = Handle
 
-    def reducer(self, value: object) -> Callable[[Any], Any] | None:
-        """Return how to take an object apart that belongs to one process; None for all others."""
-        for kind, reduce in _REDUCERS:
-            if isinstance(value, kind):
+    def reducer(self, kind: type) -> Reduce | None:
+        """Return how to take objects of a kind apart that belong to one process; None for all others."""
+        if kind not in self._reducers:  # Order: asked for every object there is, and there are few kinds
+            self._reducers[kind] = self._find(kind)
+        return self._reducers[kind]
+
+    def _find(self, kind: type) -> Reduce | None:
+        for known, reduce in _REDUCERS:
+            if issubclass(kind, known):
                 return reduce
-        if isinstance(value, (multiprocessing.synchronize.Lock, multiprocessing.synchronize.RLock)):
+        if issubclass(kind, (multiprocessing.synchronize.Lock, multiprocessing.synchronize.RLock)):
             return self._lock
-        known: dict[type, Any] = multiprocessing.reduction.ForkingPickler._extra_reducers  # type: ignore[attr-defined]
-        shared: Callable[[Any], Any] | None = known.get(type(value))
+        others: dict[type, Any] = multiprocessing.reduction.ForkingPickler._extra_reducers  # type: ignore[attr-defined]
+        shared: Reduce | None = others.get(kind)
         # Shared values, queues and pipes. Others have registered theirs too: torch's would need files in /dev/shm, and
         # that for sockets would have all workers talk over one connection.
-        return shared if getattr(shared, "__module__", "") in _SHARED else None
+        return shared if getattr(shared, "__module__", "") in _SHARED else rebuilder(kind)
 
     def _lock(self, lock: Any) -> Any:
         if self._lock_file is None:
@@ -161,7 +169,7 @@ def _pool(pool: Any) -> Any:
 
 
 _SHARED = {f"multiprocessing.{name}" for name in ("sharedctypes", "heap", "connection", "queues", "managers")}
-_REDUCERS: list[tuple[Any, Callable[[Any], Any]]] = [
+_REDUCERS: list[tuple[Any, Reduce]] = [
     (type(threading.Lock()), lambda _: (threading.Lock, ())),
     (type(threading.RLock()), lambda _: (threading.RLock, ())),
     (threading.local, lambda _: (threading.local, ())),

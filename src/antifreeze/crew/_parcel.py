@@ -29,6 +29,15 @@ _LARGE = 1 << 16
 """What takes as much and stands in a file is not copied."""
 _ALIGN = 64
 _CHUNK = 1 << 26
+_FORK_HINT = (
+    "make it, or what it is part of, with multiprocessing.get_context('spawn'): one that was made for forks has no "
+    "name by which another process finds it, and workers are never forks of this process"
+)
+_HINT = (
+    "workers are processes of their own: a connection, an open file, a generator or a handle cannot be shared with "
+    "them. Open it in the worker, when it is first used (in __getitem__ or worker_init_fn), or leave it out in "
+    "__getstate__"
+)
 
 
 class Parcel:
@@ -64,9 +73,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
             return reduce_memmap(obj)
         if isinstance(obj, mmap.mmap) and (reduced := reduce_mmap(obj)) is not None:
             return reduced
-        reduce = self._handing.reducer(obj)
-        if reduce is not None:
-            return reduce(obj)
+        reduce = self._handing.reducer(type(obj))
+        if reduce is not None and (reduced := reduce(obj)) is not NotImplemented:
+            return reduced
         if isinstance(obj, type | types.FunctionType | types.BuiltinFunctionType | types.ModuleType):
             self.modules.add(str(getattr(obj, "__module__", None) or obj.__name__))
         reduced = super().reducer_override(obj)
@@ -178,12 +187,9 @@ def explained(program: Any, error: Exception) -> NotPicklable:
     """Return an error that names which part of the program cannot be sent."""
     path, value = _culprit(program)
     kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+    hint = _FORK_HINT if type(value).__name__ == "SemLock" else _HINT
     return NotPicklable(
-        f"{path} (a {kind}) cannot be sent to a worker process: {type(error).__name__}: {error}",
-        hint="workers are processes of their own: a connection, an open file, a generator or a handle cannot be shared "
-        "with them. Open it in the worker, when it is first used (in __getitem__ or worker_init_fn), or leave it out "
-        "in __getstate__",
-        path=path,
+        f"{path} (a {kind}) cannot be sent to a worker process: {type(error).__name__}: {error}", hint=hint, path=path
     )
 
 
