@@ -4,6 +4,7 @@ from antifreeze.child._again import NotAsSaved, NotTheSame
 from antifreeze.child._collate import AsTensor, default_collate, default_convert
 from antifreeze.child._desk import Desk
 from antifreeze.child._failures import UserError, failure_of
+from antifreeze.child._logs import log_settings
 from antifreeze.child._messages import (
     Cancel,
     Failure,
@@ -29,6 +30,7 @@ from antifreeze.child._programs import (
     sealed_state,
 )
 from antifreeze.child._seeding import preserved, seed_now, seeded
+from antifreeze.child._settings import Settings, Variables, interpreter_settings, is_data
 from antifreeze.child._stand_ins import Handing
 from antifreeze.child._worker import DUMP_SIGNAL, MOST_FDS, run
 from antifreeze.transport import Stage
@@ -52,6 +54,7 @@ __all__ = [
     "Ready",
     "Result",
     "Results",
+    "Settings",
     "Share",
     "Skip",
     "Stage",
@@ -59,11 +62,15 @@ __all__ = [
     "Task",
     "Tasks",
     "UserError",
+    "Variables",
     "bytes_at",
     "default_collate",
     "default_convert",
     "failure_of",
     "has_state",
+    "interpreter_settings",
+    "is_data",
+    "log_settings",
     "opened_state",
     "preserved",
     "run",

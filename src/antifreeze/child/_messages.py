@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, NamedTuple
 
+from antifreeze.child._settings import Settings
 from antifreeze.transport import (
     Bytes,
     FilePart,
@@ -45,6 +46,7 @@ class Start(NamedTuple):
     argv: list[str]
     cwd: str
     environ: dict[str, str]
+    settings: Settings
     sends_at_once: bool
     """Whether no result waits for others: its predecessor died, and this one may as well, at the next batch."""
 

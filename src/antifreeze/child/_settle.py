@@ -9,13 +9,14 @@ import sys
 from typing import Any
 
 from antifreeze.child._messages import Start
+from antifreeze.child._settings import take_over
 
 _THREADS = {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"}
 """Libraries read these when they are imported: in a worker they have one thread, unless the user says otherwise."""
 
 
 def settle(start: Start) -> None:
-    """Take over the trainer's path, folder, environment and names."""
+    """Take over the trainer's path, folder, environment, names and settings."""
     sys.path[:] = start.sys_path
     sys.argv[:] = start.argv
     with contextlib.suppress(OSError):
@@ -25,6 +26,7 @@ def settle(start: Start) -> None:
     for name, value in start.environ.items():
         if os.environ.get(name) != value:
             os.environ[name] = value
+    take_over(start.settings)
     # Libraries ask multiprocessing whether they run in a child.
     process: Any = multiprocessing.process
     process.current_process()._config["daemon"] = False

@@ -17,37 +17,43 @@ def when_imported(name: str, act: Callable[[], None]) -> None:
     """Call ``act`` now if the module is loaded, else right after it was."""
     if name in sys.modules:
         act()
-    else:
-        sys.meta_path.insert(0, _Finder(name, act))
+        return
+    if _finder not in sys.meta_path:
+        sys.meta_path.insert(0, _finder)
+    _finder.acts.setdefault(name, []).append(act)
 
 
 class _Finder:
-    def __init__(self, name: str, act: Callable[[], None]) -> None:
-        self._name, self._act = name, act
+    def __init__(self) -> None:
+        self.acts: dict[str, list[Callable[[], None]]] = {}
+        self._asking: set[str] = set()
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         del path, target  # what the ordinary finders are asked again
-        if fullname != self._name:
+        if fullname not in self.acts or fullname in self._asking:
             return None
-        sys.meta_path.remove(self)
-        spec = find_spec(fullname)
+        self._asking.add(fullname)
+        try:
+            spec = find_spec(fullname)
+        finally:
+            self._asking.discard(fullname)
         if spec is not None and spec.loader is not None:
-            self._act_after(spec.loader)
-        else:
-            sys.meta_path.insert(0, self)
+            self._act_after(fullname, spec.loader)
         return spec
 
-    def _act_after(self, loader: Loader) -> None:
+    def _act_after(self, name: str, loader: Loader) -> None:
         execute = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
-            try:
-                execute(module)
-            except BaseException:
-                sys.meta_path.insert(0, self)  # it may be tried again
-                raise
-            self._act()
+            execute(module)  # Order: if it raises, the module may be imported again, and the acts are still there
+            for act in self.acts.pop(name, []):
+                act()
+            if not self.acts and self in sys.meta_path:
+                sys.meta_path.remove(self)
 
         loader.exec_module = exec_module  # type: ignore[method-assign]
+
+
+_finder = _Finder()

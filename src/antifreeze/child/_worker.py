@@ -17,6 +17,7 @@ from typing import Any
 from antifreeze.child import _lending, _torch_collate, _worker_info
 from antifreeze.child._desk import Desk
 from antifreeze.child._failures import UserError, failure_of
+from antifreeze.child._logs import set_logs
 from antifreeze.child._messages import Cancel, Ready, Result, Results, Start, Task, Tasks, bytes_at, pieces_of, unpacked
 from antifreeze.child._programs import Ended, Nothing, Program
 from antifreeze.child._settle import settle
@@ -148,6 +149,7 @@ class _Worker:
                 program, seed = pickle.loads(head.data, buffers=buffers)  # noqa: S301  the trainer's own objects
         except BaseException as error:
             raise UserError("rebuilding the dataset in a worker", error) from error
+        set_logs(start.settings.logs)  # Order: after the user's modules were imported, which may do so themselves
         program.start(desk, seed)
         return program, desk
 

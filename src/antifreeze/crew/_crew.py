@@ -86,6 +86,7 @@ class Crew:
             argv=list(sys.argv),
             cwd=folder(),
             environ=dict(os.environ),
+            settings=self._parcel.settings,
             sends_at_once=after_a_loss,
         )
         try:
@@ -93,8 +94,7 @@ class Crew:
         except OSError as error:
             self.fatal = no_descriptors(error)
             return
-        self.members[slot] = member
-        self._poll = None
+        self.members[slot], self._poll = member, None
         the_keeper().bear(self, message, fds, self._parcel.modules)
 
     def born(self, token: int, pid: int) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import sys
 import sysconfig
 from collections.abc import Iterable
 from importlib.machinery import SourceFileLoader
+from pathlib import Path
 from types import ModuleType
 
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_INSTALLED = ("site-packages", "dist-packages")
 _MOST = 500
 _NOT_LOOKED_AT = sys.stdlib_module_names | {"antifreeze"}
 """Torch patches functions of its own into the standard library."""
@@ -36,7 +40,7 @@ def needs_torch(names: Iterable[str]) -> bool:
         uses = {_module_of(value) for value in list(vars(module).values())} - {""}
         if any(use.partition(".")[0] == "torch" for use in uses):
             return True
-        if not _is_library(module):
+        if not is_library(module):
             queue += uses
     return False
 
@@ -56,6 +60,13 @@ def _module_of(value: object) -> str:
     return name if isinstance(name, str) and not name.startswith("antifreeze") else ""
 
 
-def _is_library(module: ModuleType) -> bool:
-    file = getattr(module, "__file__", None) or ""
-    return not file or file.startswith(_LIBRARIES)
+def is_library(module: ModuleType) -> bool:
+    """Tell whether a module is not the user's own: installed, of the standard library, or without a file."""
+    file = vars(module).get("__file__")  # not getattr: some modules load others when they are asked
+    return not isinstance(file, str) or _is_installed(file)
+
+
+@functools.cache
+def _is_installed(file: str) -> bool:
+    within = any(f"{os.sep}{name}{os.sep}" in file for name in _INSTALLED)
+    return not Path(file).is_absolute() or within or file.startswith(_LIBRARIES)

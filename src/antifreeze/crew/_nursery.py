@@ -77,7 +77,7 @@ def start_nursery() -> Nursery:
     ours, theirs = pair()
     package = Path(__file__).parents[1]
     script = package / "nursery" / "start.py"
-    command = [sys.executable, "-P", str(script), str(os.getpid()), str(package.parent)]
+    command = [sys.executable, "-P", *_flags(), str(script), str(os.getpid()), str(package.parent)]
     with theirs:
         # Not subprocess: at exit it would warn of a process that is still there, as this one is meant to be. Ctrl-C in
         # a terminal goes to all processes of its session, so the nursery gets one of its own.
@@ -89,6 +89,16 @@ def start_nursery() -> Nursery:
             setsid=True,
         )
     return Nursery(pid, Channel(ours))
+
+
+def _flags() -> list[str]:
+    """Return options of the interpreter that change what user code does."""
+    flags = [f"-W{option}" for option in sys.warnoptions]
+    if sys.flags.optimize:
+        flags.append("-" + "O" * sys.flags.optimize)
+    if sys.flags.dont_write_bytecode:
+        flags.append("-B")
+    return [*flags, "-X", "utf8"] if sys.flags.utf8_mode else flags
 
 
 def _environ() -> dict[str, str]:

@@ -19,9 +19,10 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from antifreeze.child import Handing, Place
+from antifreeze.child import Handing, Place, Settings
 from antifreeze.core import NotPicklable
 from antifreeze.crew._modules import needs_torch
+from antifreeze.crew._settings import gather_settings
 from antifreeze.transport import FilePart, Mappings, create, is_tensor, reduce_memmap, reduce_mmap, reduce_tensor
 
 _SMALL = 1 << 12
@@ -43,8 +44,10 @@ _HINT = (
 class Parcel:
     """What every worker of a crew is born with. Closed by the crew."""
 
-    def __init__(self, fd: int, pieces: list[Place], handing: Handing, modules: tuple[str, ...]) -> None:
-        self.fd, self.pieces, self.modules = fd, pieces, modules
+    def __init__(
+        self, fd: int, pieces: list[Place], handing: Handing, modules: tuple[str, ...], settings: Settings
+    ) -> None:
+        self.fd, self.pieces, self.modules, self.settings = fd, pieces, modules, settings
         self._handing = handing
 
     def fds(self) -> list[int]:
@@ -111,6 +114,7 @@ def _is_small(buffer: pickle.PickleBuffer, raws: list[Any]) -> bool:
 
 def make_parcel(program: Any, seed: int, by_value: set[str]) -> Parcel:
     """Take a program apart. ``by_value`` names modules that exist only in this process."""
+    settings = gather_settings(by_value)
     handing, file = Handing(), io.BytesIO()
     raws: list[Any] = []
     pickler = _Pickler(file, handing, raws)
@@ -135,7 +139,7 @@ def make_parcel(program: Any, seed: int, by_value: set[str]) -> Parcel:
             os.close(fd)
         raise
     modules = ("torch",) if needs_torch(pickler.modules) else getattr(program, "modules", ())
-    return Parcel(fd, pieces, handing, modules)
+    return Parcel(fd, pieces, handing, modules, settings)
 
 
 def _layout(raws: list[Any]) -> tuple[list[Place], int]:

@@ -1,0 +1,168 @@
+"""What the trainer has set in modules and in its interpreter, set in a worker too: a fork would have inherited it."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import functools
+import pickle
+import sys
+from pathlib import PurePath
+from types import ModuleType, NoneType, SimpleNamespace
+from typing import Any, NamedTuple
+
+from antifreeze.child._rebuilt import is_left_to_pickle
+from antifreeze.child._when_imported import when_imported
+
+_MOST_NODES = 10_000
+_SCALARS = frozenset({NoneType, bool, int, float, complex, str, bytes, range})
+_CONTAINERS = (list, tuple, set, frozenset)
+_OF_HANDLES = ("__del__", "__exit__", "close", "fileno")
+_MISSING = object()
+
+
+class Variables(NamedTuple):
+    """What the variables of one module are in the trainer; those of its classes are called ``Class.name``."""
+
+    values: dict[str, bytes]
+    """Pickles of those that are plain data."""
+    bound: tuple[str, ...]
+    """Those that are not, and cannot travel."""
+    is_library: bool
+
+
+class Settings(NamedTuple):
+    """All that a worker is told about settings."""
+
+    modules: dict[str, Variables]
+    interpreter: dict[str, bytes]
+    logs: list[bytes]
+
+
+# -- of the interpreter ----------------------------------------------------------------------------------------------
+
+_INTERPRETER = {
+    "sys": ("getrecursionlimit", "setrecursionlimit"),
+    "socket": ("getdefaulttimeout", "setdefaulttimeout"),
+    "_csv": ("field_size_limit", "field_size_limit"),
+    "torch": ("get_default_dtype", "set_default_dtype"),
+}
+"""Functions that tell a setting and make it, by their module. Others are the user's to call in ``worker_init_fn``."""
+
+
+def interpreter_settings() -> dict[str, bytes]:
+    """Return what is set in this process, by the modules that were imported here."""
+    there = [(name, get) for name, (get, _) in _INTERPRETER.items() if name in sys.modules]
+    return {name: pickle.dumps(getattr(sys.modules[name], get)()) for name, get in there}
+
+
+def _set_in(module: str, blob: bytes) -> None:
+    _, name = _INTERPRETER[module]
+    with contextlib.suppress(Exception):  # border: another version of the library may not take it
+        getattr(sys.modules[module], name)(pickle.loads(blob))  # noqa: S301  from the trainer
+
+
+# -- of modules ------------------------------------------------------------------------------------------------------
+
+
+def is_data(value: object) -> bool:
+    """Tell whether a value is plain data, all through: numbers, texts, paths, containers and records of these."""
+    left, queue, seen = _MOST_NODES, [value], set[int]()
+    while queue and left > 0:
+        left -= 1
+        found = queue.pop()
+        kind = type(found)
+        if kind in _SCALARS:
+            left -= len(found) // 64 if isinstance(found, str | bytes) else 0
+        elif id(found) in seen or isinstance(found, PurePath | enum.Enum):
+            continue
+        elif isinstance(found, (dict, *_CONTAINERS)) and len(found) > left:
+            return False
+        elif isinstance(found, dict):
+            queue += [*found.keys(), *found.values(), *_vars_of(found).values()]
+        elif isinstance(found, _CONTAINERS):
+            queue += [*found, *_vars_of(found).values()]
+        elif _is_record(kind):
+            queue += _vars_of(found).values()
+        else:
+            return False
+        seen.add(id(found))
+    return left > 0
+
+
+def _is_record(kind: type) -> bool:
+    """Tell whether objects of a kind are nothing but their attributes: none that has to be closed is."""
+    if kind is SimpleNamespace:
+        return True
+    return is_left_to_pickle(kind) and kind.__dictoffset__ != 0 and not any(hasattr(kind, name) for name in _OF_HANDLES)
+
+
+def _vars_of(value: object) -> dict[str, Any]:
+    return getattr(value, "__dict__", {})
+
+
+def take_over(settings: Settings) -> None:
+    """Set everything now that can be set, and the rest when its module is imported."""
+    for name, blob in settings.interpreter.items():
+        when_imported(name, functools.partial(_set_in, name, blob))
+    for name, variables in settings.modules.items():
+        when_imported(name, functools.partial(_set_all, name, variables))
+
+
+def _set_all(name: str, variables: Variables) -> None:
+    module = sys.modules[name]
+    # What was made in the trainer, a connection say, is not there: neither is then what says that it was made.
+    lost = any(_is_unmade(_get(module, each)) for each in variables.bound)
+    for each, blob in variables.values.items():
+        with contextlib.suppress(Exception):  # border: user's classes, and modules that are not the trainer's
+            value, before = pickle.loads(blob), _get(module, each)  # noqa: S301  from the trainer
+            is_same = type(before) is type(value) and before == value
+            is_flag = type(value) in (bool, NoneType)
+            # A number that was found while the module was imported may be a handle of this process.
+            is_own = type(value) is int and not variables.is_library and each not in _constants(name)
+            if not (is_same or is_own or (is_flag and lost)):
+                _set(module, each, before, value)
+
+
+@functools.cache
+def _constants(name: str) -> frozenset[str]:
+    from antifreeze.child._literals import literals  # which few workers need
+
+    return frozenset(literals(sys.modules[name]))
+
+
+def _is_unmade(value: Any) -> bool:
+    return value is None or value is False or value is _MISSING or (isinstance(value, dict | list | set) and not value)
+
+
+def _owner(module: ModuleType, name: str) -> tuple[Any, str]:
+    kind, _, attribute = name.rpartition(".")
+    return (vars(module)[kind], attribute) if kind else (module, attribute)
+
+
+def _get(module: ModuleType, name: str) -> Any:
+    try:
+        owner, attribute = _owner(module, name)
+    except KeyError:
+        return _MISSING
+    return vars(owner).get(attribute, _MISSING)
+
+
+def _set(module: ModuleType, name: str, before: Any, value: Any) -> None:
+    """Set a variable. What can be changed is changed where it stands: other modules may have it by another name."""
+    if type(before) is type(value) and isinstance(value, dict | list | set):
+        if isinstance(value, dict):
+            dict.clear(before)
+            dict.update(before, value)
+        elif isinstance(value, list):
+            list.__setitem__(before, slice(None), value)
+        else:
+            set.clear(before)
+            set.update(before, value)
+        _vars_of(before).update(_vars_of(value))
+    elif type(before) is type(value) and _is_record(type(value)):
+        _vars_of(before).clear()
+        _vars_of(before).update(_vars_of(value))
+    else:
+        owner, attribute = _owner(module, name)
+        setattr(owner, attribute, value)
