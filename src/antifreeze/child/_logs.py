@@ -8,6 +8,8 @@ import pickle
 import sys
 from typing import Any, NamedTuple
 
+from antifreeze.child._known import rebuilt
+
 
 class _Output(NamedTuple):
     """A handler that writes to a stream of the process, or to a file."""
@@ -20,24 +22,28 @@ class _Output(NamedTuple):
     filters: list[Any]
 
 
-class _Log(NamedTuple):
+class Log(NamedTuple):
+    """How a logger is set up."""
+
     name: str
     level: int
     propagate: bool
     disabled: bool
-    outputs: list[_Output]
+    outputs: list[bytes]
+    """Each pickled by itself: their formatters and filters may be of classes that a worker does not have."""
 
 
-def log_settings() -> list[bytes]:
+def log_settings() -> list[Log]:
     """Return how loggers are set up in this process, as far as a worker can have the same."""
     others = [found for found in list(logging.root.manager.loggerDict.values()) if isinstance(found, logging.Logger)]
     found = []
     for logger in (logging.root, *others):
-        outputs = [output for handler in list(logger.handlers) if (output := _output(handler)) is not None]
-        if logger is logging.root or logger.level or outputs or logger.disabled or not logger.propagate:
-            log = _Log(logger.name, logger.level, logger.propagate, logger.disabled, outputs)
+        outputs = []
+        for output in filter(None, map(_output, list(logger.handlers))):
             with contextlib.suppress(Exception):  # border: formatters and filters are the user's, and may not travel
-                found.append(pickle.dumps(log))
+                outputs.append(pickle.dumps(output))
+        if logger is logging.root or logger.level or outputs or logger.disabled or not logger.propagate:
+            found.append(Log(logger.name, logger.level, logger.propagate, logger.disabled, outputs))
     return found
 
 
@@ -53,17 +59,16 @@ def _output(handler: logging.Handler) -> _Output | None:
     return None
 
 
-def set_logs(settings: list[bytes]) -> None:
+def set_logs(settings: list[Log]) -> None:
     """Set loggers up. One that has handlers got them while a module was imported, and keeps them as they are."""
-    for blob in settings:
-        with contextlib.suppress(Exception):  # border: classes of the user's script are not here
-            log: _Log = pickle.loads(blob)  # noqa: S301  from the trainer
-            logger = logging.root if log.name == logging.root.name else logging.getLogger(log.name)
-            logger.setLevel(log.level)
-            logger.propagate, logger.disabled = log.propagate, log.disabled
-            if not logger.handlers:
-                for output in log.outputs:
-                    logger.addHandler(_made(output))
+    for log in settings:
+        logger = logging.root if log.name == logging.root.name else logging.getLogger(log.name)
+        logger.setLevel(log.level)
+        logger.propagate, logger.disabled = log.propagate, log.disabled
+        if not logger.handlers:
+            for blob in log.outputs:
+                with contextlib.suppress(Exception):  # border: of classes that are not here
+                    logger.addHandler(_made(rebuilt(blob)))
 
 
 def _made(output: _Output) -> logging.Handler:

@@ -11,6 +11,8 @@ from pathlib import PurePath
 from types import ModuleType, NoneType, SimpleNamespace
 from typing import Any, NamedTuple
 
+from antifreeze.child._known import rebuilt
+from antifreeze.child._logs import Log
 from antifreeze.child._rebuilt import is_left_to_pickle
 from antifreeze.child._when_imported import when_imported
 
@@ -36,7 +38,7 @@ class Settings(NamedTuple):
 
     modules: dict[str, Variables]
     interpreter: dict[str, bytes]
-    logs: list[bytes]
+    logs: list[Log]
 
 
 # -- of the interpreter ----------------------------------------------------------------------------------------------
@@ -59,7 +61,7 @@ def interpreter_settings() -> dict[str, bytes]:
 def _set_in(module: str, blob: bytes) -> None:
     _, name = _INTERPRETER[module]
     with contextlib.suppress(Exception):  # border: another version of the library may not take it
-        getattr(sys.modules[module], name)(pickle.loads(blob))  # noqa: S301  from the trainer
+        getattr(sys.modules[module], name)(rebuilt(blob))
 
 
 # -- of modules ------------------------------------------------------------------------------------------------------
@@ -115,7 +117,7 @@ def _set_all(name: str, variables: Variables) -> None:
     lost = any(_is_unmade(_get(module, each)) for each in variables.bound)
     for each, blob in variables.values.items():
         with contextlib.suppress(Exception):  # border: user's classes, and modules that are not the trainer's
-            value, before = pickle.loads(blob), _get(module, each)  # noqa: S301  from the trainer
+            value, before = rebuilt(blob), _get(module, each)
             is_same = type(before) is type(value) and before == value
             is_flag = type(value) in (bool, NoneType)
             # A number that was found while the module was imported may be a handle of this process.
