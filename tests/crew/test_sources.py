@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antifreeze.child import Failure, Result, Task
+from antifreeze.child import Failure, Result, Stand, Task
 from antifreeze.core import DuplicateData
 from antifreeze.crew import IndexSource, Reached, ShareSource, Source, Steps
 from antifreeze.transport import Packed
@@ -105,7 +105,8 @@ class Shares:
         number = task.what.number
         if number >= self.lengths[slot]:
             return Result(0, task.step, ended=True)
-        return Result(0, task.step, packed=NOTHING_PACKED, fingerprint=100 * slot + number + 1, state=b"%d" % number)
+        stand = Stand(number, 100 * slot + number, b"%d" % number)
+        return Result(0, task.step, packed=NOTHING_PACKED, fingerprint=100 * slot + number + 1, stand=stand)
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=4), st.integers(1, 5))
@@ -139,11 +140,11 @@ def test_who_is_new_to_a_share_is_told_how_far_it_has_come() -> None:
     source.came_back(first, shares.answer(first, 0), 0)
     assert source.prepare(second, member(0, 1)) == second
     told = source.prepare(second, member(0, 2)).what
-    assert (told.number, told.fingerprint, told.state) == (1, 1, b"0")
+    assert (told.number, told.fingerprint, told.stand) == (1, 1, Stand(0, 0, b"0"))
     source.came_back(second, shares.answer(second, 0), 0)
     assert source.prepare(third, member(0, 2)) == third
     told = source.prepare(third, member(0, 3)).what
-    assert (told.number, told.fingerprint, told.state) == (2, 2, b"1")
+    assert (told.number, told.fingerprint, told.stand) == (2, 2, Stand(1, 1, b"1"))
     assert source.prepare(fourth, member(0, 3)) == fourth
 
 
@@ -214,12 +215,13 @@ def deliver(source: ShareSource, lengths: list[int], most: int) -> list[tuple[in
 
 def test_a_saved_share_with_a_state_is_told_it_even_if_it_is_over() -> None:
     """The dataset needs it for the epochs that follow."""
-    reached = Reached(3, 7, b"state", is_over=True), Reached(2, 5, b"other")
+    stands = Stand(2, 6, b"state"), Stand(1, 4, b"other")
+    reached = Reached(3, 7, stands[0], is_over=True), Reached(2, 5, stands[1])
     source = ShareSource(2, epoch=0, seed=0, dataset="D", reached=reached)
     tasks = {slot: task.what for task, slot in itertools.islice(tasks_of(source), 2)}
 
-    assert (tasks[0].state, tasks[0].after, tasks[0].is_over, tasks[0].is_saved) == (b"state", 3, True, True)
-    assert (tasks[1].state, tasks[1].after, tasks[1].is_over, tasks[1].fingerprint) == (b"other", 2, False, 5)
+    assert (tasks[0].fingerprint, tasks[0].stand, tasks[0].is_over, tasks[0].is_saved) == (7, stands[0], True, True)
+    assert (tasks[1].fingerprint, tasks[1].stand, tasks[1].is_over) == (5, stands[1], False)
 
 
 def test_a_share_that_has_failed_is_over_for_whoever_goes_on() -> None:

@@ -177,7 +177,7 @@ def _load_dataset(loader: Any, state: Mapping[str, Any]) -> None:
 def _has_states(place: Place) -> bool:
     """Tell whether objects of the user's have a say about where they go on."""
     if isinstance(place, SharePlace):
-        return any(share.state is not None for share in place.shares)
+        return any(share.stand is not None for share in place.shares)
     return place.mark.state is not None
 
 

@@ -109,7 +109,7 @@ class InlineBatches:
         """Return what a worker would say of the batch. It is not taken apart, so that it has no fingerprint."""
         facts: dict[str, Any] = {}
         if isinstance(task.what, Share):
-            facts = {"fingerprint": None, "state": self._program.state(), "ended": self._program.ended}
+            facts = self._program.facts() | {"fingerprint": None}
         return Result(task.epoch, task.step, packed=_HERE, **facts)
 
     def _account(self, task: Task) -> None:

@@ -14,7 +14,7 @@ from antifreeze.adapters._draws import check_description
 from antifreeze.adapters._even_ranks import take_part
 from antifreeze.adapters._indices import Mark, runs_of
 from antifreeze.adapters._samplers import chain_of, length_of, names_of
-from antifreeze.child import has_state, opened_state, sealed_state
+from antifreeze.child import Stand, has_state, opened_state, sealed_state
 from antifreeze.core import StateMismatch, check_kind, compare, settle
 from antifreeze.crew import Reached, Steps
 
@@ -169,8 +169,10 @@ def _share_state(place: SharePlace) -> dict[str, Any]:
     state["shares"] = [[share.number, share.fingerprint, int(share.is_over)] for share in place.shares]
     if place.own is not None:
         state["own"] = place.own
-    if any(share.state is not None for share in place.shares):
-        state["share_states"] = [None if s.state is None else opened_state(s.state) for s in place.shares]
+    stands = [share.stand for share in place.shares]
+    if any(stand is not None for stand in stands):
+        state["share_stands"] = [stand and [stand.after, stand.fingerprint] for stand in stands]
+        state["share_states"] = [stand and opened_state(stand.state) for stand in stands]
     return state
 
 
@@ -228,15 +230,16 @@ def _share_place(state: Mapping[str, Any], facts: Mapping[str, Any]) -> SharePla
     shares, own = state.get("shares", []), state.get("own")
     if len(shares) != (facts["num_workers"] if state["step"] else 0):
         raise ValueError(f"{len(shares)} shares of {facts['num_workers']} workers")
-    states = state.get("share_states") or [None] * len(shares)
+    nothing = [None] * len(shares)
+    stands = zip(state.get("share_stands", nothing), state.get("share_states", nothing), strict=True)
     reached = tuple(
         Reached(
             _natural(number),
             None if fingerprint is None else _natural(fingerprint),
-            None if user is None else sealed_state(user),
+            None if place is None else Stand(_natural(place[0]), _natural(place[1]), sealed_state(user)),
             bool(is_over),
         )
-        for (number, fingerprint, is_over), user in zip(shares, states, strict=True)
+        for (number, fingerprint, is_over), (place, user) in zip(shares, stands, strict=True)
     )
     return SharePlace(reached, _natural(state["step"]), None if own is None else _natural(own))
 
@@ -280,8 +283,13 @@ def _fitted_shares(place: SharePlace, saved: dict[str, Any], here: dict[str, Any
     if strict:
         return place
     size, wanted = saved.get("batch_size") or 1, here.get("batch_size") or 1
-    shares = tuple(s._replace(number=s.number * size // wanted, fingerprint=None) for s in place.shares)
-    return place._replace(shares=shares)
+    return place._replace(shares=tuple(_resized(share, size, wanted) for share in place.shares))
+
+
+def _resized(share: Reached, size: int, wanted: int) -> Reached:
+    """Return how far a share has come, counted in batches of another size."""
+    stand = share.stand and share.stand._replace(after=share.stand.after * size // wanted)
+    return share._replace(number=share.number * size // wanted, fingerprint=None, stand=stand)
 
 
 _ONE_FOR_EACH = (

@@ -76,16 +76,24 @@ def unpacked(task: Task, inbox: Inbox) -> Task:
     return task._replace(what=unpack(task.what, inbox)) if isinstance(task.what, Packed) else task
 
 
+class Stand(NamedTuple):
+    """A place in a share that the dataset's own state leads to."""
+
+    after: int
+    """How many batches of the share it stands after."""
+    fingerprint: int
+    """Of these."""
+    state: bytes
+
+
 class Share(NamedTuple):
     """What a task of an iterable dataset asks for: the batch with this number of the worker's share."""
 
     number: int
-    fingerprint: int | None
-    """Of all batches of the share before it, for a worker that must make them again; None if it is not known."""
-    state: bytes | None = None
-    """The dataset's own state, if it has one."""
-    after: int = 0
-    """How many batches of the share that state stands after. All that come between had no samples left."""
+    fingerprint: int | None = 0
+    """Of all batches of the share before it, for a worker that must go on after them; None if it is not known."""
+    stand: Stand | None = None
+    """From where it may go on instead of making all of them again: before the last one, which is then made again."""
     is_saved: bool = False
     """Whether all this comes from a state that the user has loaded, and not from a worker that was lost."""
     is_over: bool = False
@@ -139,7 +147,8 @@ class Result(NamedTuple):
     """Seconds for each stage."""
     slowest: Slowest | None = None
     fingerprint: int | None = 0
-    state: bytes | None = None
+    stand: Stand | None = None
+    """Where the share stood before the batch, if the dataset has a state of its own."""
     asked: bool = True
     """Whether the dataset has asked which share is its own."""
     run: int = 0

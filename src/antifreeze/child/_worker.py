@@ -227,7 +227,7 @@ class _Worker:
         del batch, task  # Order: only what user code has kept is still held when the buffers are looked at
         if hasattr(program, "seen"):
             program.seen(head, raws)
-            facts = {"fingerprint": program.fingerprint, "state": program.state(), "ended": program.ended}
+            facts = program.facts()
         facts["nbytes"] = len(head) + sum(map(len, raws))
         packed = pack(head, raws, self._outbox)
         raws.clear()

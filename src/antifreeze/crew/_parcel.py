@@ -35,8 +35,8 @@ _FORK_HINT = (
     "name by which another process finds it, and workers are never forks of this process"
 )
 _HINT = (
-    "workers are processes of their own: a connection, an open file, a generator or a handle cannot be shared with "
-    "them. Open it in the worker, when it is first used (in __getitem__ or worker_init_fn), or leave it out in "
+    "workers are processes of their own: a connection, a file to write to, a generator or a handle cannot be shared "
+    "with them. Open it in the worker, when it is first used (in __getitem__ or worker_init_fn), or leave it out in "
     "__getstate__"
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from antifreeze.child import Result, Share, Task
+from antifreeze.child import Result, Share, Stand, Task
 from antifreeze.core import AntifreezeError, DuplicateData
 from antifreeze.crew._member import Member
 from antifreeze.crew._words import named, sample_at
@@ -149,8 +149,8 @@ class Reached(NamedTuple):
     """How many of its batches are over."""
     fingerprint: int | None = 0
     """Of these; None if it is not known."""
-    state: bytes | None = None
-    """The dataset's own state after them, if it has one."""
+    stand: Stand | None = None
+    """Where it stood before the last of them, if the dataset has a state of its own."""
     is_over: bool = False
     """Whether it has no more."""
 
@@ -176,7 +176,7 @@ class ShareSource:
         self._saved = {slot for slot, share in enumerate(self._taken) if share.number}
         """Shares that go on from what was saved, and of which nothing has come back yet."""
         self._from = [share.number for share in self._taken]
-        self._over = {slot for slot, share in enumerate(self._taken) if share.is_over and share.state is None}
+        self._over = {slot for slot, share in enumerate(self._taken) if share.is_over and share.stand is None}
         """Shares that have no more batches, or that have failed. One that was saved with a state of the dataset's own
         ends once more: the dataset is given its state, for the epochs that follow."""
         self._failed: dict[int, int] = {}
@@ -193,7 +193,7 @@ class ShareSource:
             step, self._step = self._step, self._step + 1
             number, slot = divmod(step, self._num_workers)
             if number >= self._from[slot]:
-                task = Task(epoch=self._epoch, step=step, seed=self._seed, what=Share(number, 0))
+                task = Task(epoch=self._epoch, step=step, seed=self._seed, what=Share(number))
                 return self._informed(task, slot) if number == self._from[slot] else task, slot
 
     def is_ready(self) -> bool:
@@ -210,11 +210,7 @@ class ShareSource:
     def _informed(self, task: Task, slot: int) -> Task:
         back = self._back[slot]
         share = task.what._replace(
-            fingerprint=back.fingerprint,
-            state=back.state,
-            after=back.number,
-            is_saved=slot in self._saved,
-            is_over=back.is_over,
+            fingerprint=back.fingerprint, stand=back.stand, is_saved=slot in self._saved, is_over=back.is_over
         )
         return task._replace(what=share)
 
@@ -282,4 +278,4 @@ class ShareSource:
 
 
 def _reached(number: int, result: Result) -> Reached:
-    return Reached(number + 1, result.fingerprint, result.state, result.ended)
+    return Reached(number + 1, result.fingerprint, result.stand, result.ended)

@@ -1,0 +1,205 @@
+"""What workers run for an iterable dataset: batches of a share, from its beginning or from where it had come."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import cloudpickle
+
+from antifreeze.child import _worker_info
+from antifreeze.child._again import NotAsSaved, NotTheSame
+from antifreeze.child._desk import Desk
+from antifreeze.child._failures import UserError
+from antifreeze.child._messages import Share, Stand, Task
+from antifreeze.child._programs import Ended, Nothing, Samples
+from antifreeze.child._states import has_state, opened_state, sealed_state
+from antifreeze.transport import Stage, dump, fingerprint
+
+logger = logging.getLogger("antifreeze")
+
+
+class IterableProgram(Samples):
+    """Draws batches from this worker's copy of an iterable dataset.
+
+    A worker that takes over a share goes on where the last batch was delivered: from the dataset's own state if it
+    has one, else by making the earlier batches again. The fingerprint of those tells whether they are the same; if not,
+    the dataset is not deterministic, and going on would lose or repeat samples. A run that is resumed does the same.
+    """
+
+    def __init__(self, *arguments: Any, batch_size: int | None, drop_last: bool, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._batch_size, self._drop_last = batch_size, drop_last
+        self._epoch = -1
+        self._samples: Iterator[Any] = iter(())
+        self._number = 0
+        self._is_seeded = False
+        self._stand: Stand | None = None
+        self.fingerprint = 0
+        self.ended = False
+        """Whether it is known that the share has no more batches."""
+        self.in_trainer = False
+        """Without workers no batch is taken apart, so that there is no fingerprint."""
+
+    def make(self, task: Task, desk: Desk) -> Any:
+        """Return the batch with the number that the task asks for."""
+        share: Share = task.what
+        if task.epoch != self._epoch or share.number < self._number:
+            self._go_on(task, desk)
+        if self._number < share.number and not self.ended:
+            self._replay(task, desk)
+            if share.fingerprint is not None and self.fingerprint != share.fingerprint:
+                kind = NotAsSaved if share.is_saved else NotTheSame
+                raise UserError(f"iterating the dataset again (share {desk.slot})", kind(desk.slot, share.number))
+        self.ended |= share.is_over
+        if self.ended:
+            raise Ended
+        self._stand = self._standing()
+        return self._next(task, desk)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the trainer must know to have another worker go on after the batch that was made."""
+        return {"fingerprint": self.fingerprint, "stand": self._stand, "ended": self.ended}
+
+    def seen(self, head: bytes, buffers: list[Any]) -> None:
+        """Take a batch, as it was taken apart, into the fingerprint of the share."""
+        self.fingerprint = fingerprint(head, buffers, self.fingerprint)
+
+    # -- beginning -------------------------------------------------------------------------------------------------
+
+    def _go_on(self, task: Task, desk: Desk) -> None:
+        """Begin the share, or go on from the dataset's own state if that leads to what was delivered.
+
+        States need not be exact: a buffer in which samples are shuffled is often left out. So a state from before the
+        last batch is loaded, and that batch is made again. If it is not the same, though it is when tried once more,
+        the state is of no use, and the share begins anew. If it is another one each time, its content is random, which
+        says nothing about the state.
+        """
+        share: Share = task.what
+        if share.stand is None or share.fingerprint is None:
+            self._begin(task, share.stand, desk)
+            return
+        pristine = self._copy()
+        found = [self._tried(task, desk)]
+        if found[0] != share.fingerprint and pristine is not None:
+            self.dataset = cloudpickle.loads(pristine)
+            found.append(self._tried(task, desk))
+        if share.fingerprint in found:
+            return
+        if None in found or (found[0] == found[-1] and pristine is not None):
+            logger.warning(
+                "antifreeze: the state of %s does not lead to the batch that came after it; share %d is made again "
+                "from its beginning",
+                type(self.dataset).__name__,
+                desk.slot,
+            )
+            if pristine is not None:
+                self.dataset = cloudpickle.loads(pristine)
+            self._begin(task, None, desk)
+        else:
+            self.fingerprint = share.fingerprint
+
+    def _tried(self, task: Task, desk: Desk) -> int | None:
+        """Go from the state to where the share had come; return the fingerprint there, or None if it failed."""
+        try:
+            self._begin(task, task.what.stand, desk)
+            self._replay(task, desk)
+        except UserError:
+            return None
+        finally:
+            desk.clear(desk.step)
+        return self.fingerprint
+
+    def _copy(self) -> bytes | None:
+        """Return the dataset as it is, if it can be copied: a state that was loaded cannot be taken back."""
+        try:
+            return bytes(cloudpickle.dumps(self.dataset))
+        except Exception:  # noqa: BLE001  border: the user's reducers
+            return None
+
+    def _begin(self, task: Task, stand: Stand | None, desk: Desk) -> None:
+        _worker_info.update(dataset=self.dataset, seed=task.seed + desk.slot)
+        self._epoch, self._number, self.fingerprint, self.ended = task.epoch, 0, 0, False
+        self._seed(task, 0, desk)
+        self._is_seeded = True
+        try:
+            states = {} if stand is None else opened_state(stand.state)
+            loaded = "dataset" in states and has_state(self.dataset)
+            if loaded:
+                self.dataset.load_state_dict(states["dataset"])
+            desk.sample(Stage.FETCH, f"iter(dataset), share {desk.slot}", 0)
+            self._samples = iter(self.dataset)
+            if "iterator" in states and has_state(self._samples):
+                self._samples.load_state_dict(states["iterator"])  # type: ignore[attr-defined]
+                loaded = True
+        except BaseException as error:
+            self._epoch = -1
+            raise UserError("iter(dataset)", error) from error
+        if stand is not None and loaded:
+            self._number, self.fingerprint = stand.after, stand.fingerprint
+
+    def _standing(self) -> Stand | None:
+        """Return where the share stands by the dataset's and its iterator's own states, if they have them."""
+        owners = {"dataset": self.dataset, "iterator": self._samples}
+        if self._samples is self.dataset:
+            del owners["dataset"]
+        try:
+            states = {name: owner.state_dict() for name, owner in owners.items() if has_state(owner)}
+            return Stand(self._number, self.fingerprint, sealed_state(states)) if states else None
+        except BaseException as error:
+            if not self._number:
+                return None  # some have no state before their first sample
+            raise UserError("state_dict() of the dataset", error) from error
+
+    # -- batches ---------------------------------------------------------------------------------------------------
+
+    def _replay(self, task: Task, desk: Desk) -> None:
+        """Make the batches again that a worker before this one has delivered."""
+        share: Share = task.what
+        try:
+            while self._number < share.number:
+                desk.sample(Stage.REPLAY, f"batch {self._number} of share {desk.slot}, again", 0)
+                with contextlib.suppress(Nothing):
+                    batch = self._next(task, desk)
+                    if share.fingerprint is not None or not self.in_trainer:
+                        self.seen(*dump(batch))
+                desk.clear(desk.step)  # what was skipped then was reported then
+        except Ended:
+            self.fingerprint = -1
+
+    def _seed(self, task: Task, number: int, desk: Desk) -> None:
+        desk.seed(task.seed, 1 + desk.slot, number)
+
+    def _next(self, task: Task, desk: Desk) -> Any:
+        """Return the next batch of the share."""
+        # The first batch goes on with the random numbers that iter() began with.
+        if self._number or not self._is_seeded:
+            self._seed(task, self._number, desk)
+        self._is_seeded = False
+        first = self._number * (self._batch_size or 1)
+        samples, numbers = [], []
+        began_s = time.perf_counter()
+        for number in desk.samples(Stage.FETCH, range(first, first + (self._batch_size or 1))):
+            try:
+                samples.append(next(self._samples))
+            except StopIteration:
+                break
+            except BaseException as error:  # noqa: BLE001  border: user code may raise anything
+                alive = not inspect.isgenerator(self._samples)  # a generator that has raised is over
+                name = f"sample {number} of share {desk.slot}"
+                desk.failed(UserError("next(dataset)", error, sample=name, position=number - first, can_skip=alive))
+                continue
+            numbers.append(number)
+        desk.add(Stage.FETCH, time.perf_counter() - began_s)
+        full = len(samples) + len(desk.skipped) == (self._batch_size or 1)
+        self.ended = not full
+        if not full and (self._drop_last or not samples):
+            raise Ended
+        self._number += 1
+        if not samples:
+            raise Nothing
+        return self.collate(samples, numbers, desk) if self.batched else self.convert(samples[0], numbers[0], desk)
