@@ -78,6 +78,15 @@ def test_modules_look_as_from_an_ordinary_import(package: Path, loading: threadi
     assert all(isinstance(sys.modules[name].__loader__, ReadLoader) for name in NAMES)
 
 
+def test_the_package_itself_is_always_read(package: Path, loading: threading.Event) -> None:
+    """Modules are known in the order in which their imports ended, so it stands last; libraries may be there before."""
+    loading.set()
+    with read_ahead("slowly", sources(package)[::-1]):
+        import_it()
+
+    assert isinstance(sys.modules["slowly"].__loader__, ReadLoader)
+
+
 def test_what_was_read_is_what_is_run(package: Path, loading: threading.Event) -> None:
     """The file is not read again: that is what saves the time."""
     with read_ahead("slowly", sources(package)):

@@ -73,10 +73,11 @@ def read_ahead(package: str, sources: Sources) -> Iterator[None]:
     with compiled_once():
         _import(_NEEDS.get(package, ()))
         shelf = Shelf()
-        for name, path in sources:
-            shelf.read(name, path)
+        shelf.read(package, files.pop(package))  # Order: first, though the trainer's modules say that it came last
+        for name, path in files.items():
             if not thread.is_alive():
                 break
+            shelf.read(name, path)
         know_files(sources)
         sys.meta_path.insert(0, shelf)
         try:
