@@ -254,3 +254,27 @@ def test_a_module_that_sets_up_its_own_logger_logs_once(folder: Path) -> None:
     said = run(folder, ["-c", "import own, antifreeze; list(antifreeze.DataLoader(own.Logs(), num_workers=2))"])
 
     assert sorted(said.splitlines()) == [f"at {i}" for i in range(4)]
+
+
+EVENT = """
+import multiprocessing, torch
+from antifreeze import DataLoader
+
+class Signals(torch.utils.data.Dataset):
+    def __init__(self):
+        self.event = multiprocessing.get_context("spawn").Event()
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, i):
+        self.event.set()
+        return i
+
+dataset = Signals()
+print(dataset.event.is_set(), [int(i) for i in DataLoader(dataset, num_workers=2)], dataset.event.wait(60))
+"""
+
+
+def test_an_event_made_for_spawn_is_shared_with_the_trainer(folder: Path) -> None:
+    assert run(folder, ["-c", EVENT]) == "False [0, 1, 2, 3] True\n"

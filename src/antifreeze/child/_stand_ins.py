@@ -118,6 +118,7 @@ class Handing:
     def __init__(self) -> None:
         self.fds: list[int] = []
         self._locks: dict[int, int] = {}
+        self._whole: set[int] = set()
         self._lock_file: Handle | None = None
         self._held: list[Any] = []
         self._reducers: dict[type, Reduce | None] = {}
@@ -142,13 +143,23 @@ class Handing:
                 return reduce
         if issubclass(kind, (multiprocessing.synchronize.Lock, multiprocessing.synchronize.RLock)):
             return self._lock
+        if issubclass(kind, multiprocessing.synchronize.Condition):
+            return self._condition
         others: dict[type, Any] = multiprocessing.reduction.ForkingPickler._extra_reducers  # type: ignore[attr-defined]
         shared: Reduce | None = others.get(kind)
         # Shared values, queues and pipes. Others have registered theirs too: torch's would need files in /dev/shm, and
         # that for sockets would have all workers talk over one connection.
         return shared if getattr(shared, "__module__", "") in _SHARED else rebuilder(kind)
 
+    def _condition(self, condition: Any) -> Any:
+        """Leave a condition, and an event, which has one, as they are: the trainer takes part in them."""
+        self._whole.add(id(condition._lock))
+        self._held.append(condition)
+        return NotImplemented
+
     def _lock(self, lock: Any) -> Any:
+        if id(lock) in self._whole:
+            return NotImplemented
         if self._lock_file is None:
             from antifreeze.transport import create
 
