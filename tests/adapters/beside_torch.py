@@ -146,6 +146,8 @@ def same(one: Any, other: Any) -> bool:
 
 
 def _same_tensors(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if one.is_nested and other.is_nested:
+        return len(one.unbind()) == len(other.unbind()) and all(map(_same_tensors, one.unbind(), other.unbind()))
     facts = [(t.dtype, t.shape, t.layout, t.requires_grad, t.device) for t in (one, other)]
     if facts[0] != facts[1]:
         return False

@@ -120,6 +120,7 @@ def packed(i: int) -> Any:
 
 ALONE: dict[str, Callable[[int], Any]] = {
     "sparse": sparse,
+    "nested": lambda i: torch.nested.nested_tensor([torch.ones(2) * i, torch.ones(3)]),
     "compressed sparse": lambda i: (torch.eye(4) * (i + 1)).to_sparse_csr(),
     "with a gradient to come": needs_grad,
     "large, with a gradient to come": lambda i: needs_grad(i, LARGE),
@@ -161,7 +162,7 @@ ALONE: dict[str, Callable[[int], Any]] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.filterwarnings("ignore:Sparse", "ignore:The PyTorch API of nested")
 @pytest.mark.parametrize("name", ALONE)
 def test_anything_that_a_collate_function_returns_arrives(name: str) -> None:
     """A loader is not about tensors alone."""
@@ -170,7 +171,7 @@ def test_anything_that_a_collate_function_returns_arrives(name: str) -> None:
     check(lambda: {"dataset": Made(3, lambda i: i), "batch_size": 2, "collate_fn": lambda ids: [make(i) for i in ids]})
 
 
-@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.filterwarnings("ignore:Sparse", "ignore:The PyTorch API of nested")
 def test_every_such_sample_also_comes_alone() -> None:
     """Without batches a sample is converted by ``default_convert``, unless there is a collate function."""
     names = [

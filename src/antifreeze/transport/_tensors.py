@@ -18,7 +18,8 @@ def is_tensor(value: object) -> bool:
     if torch is None or type(value) not in (torch.Tensor, torch.nn.Parameter):
         return False
     tensor: Any = value
-    plain = tensor.device.type == "cpu" and tensor.layout is torch.strided and not tensor.is_quantized
+    plain = tensor.device.type == "cpu" and tensor.layout is torch.strided
+    plain = plain and not tensor.is_quantized and not tensor.is_nested
     # Conjugate and negative views are lazy: their memory does not hold their values.
     return bool(plain and (tensor.is_leaf or not tensor.requires_grad) and not tensor.is_conj() and not tensor.is_neg())
 
