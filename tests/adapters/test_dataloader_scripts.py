@@ -278,3 +278,50 @@ print(dataset.event.is_set(), [int(i) for i in DataLoader(dataset, num_workers=2
 
 def test_an_event_made_for_spawn_is_shared_with_the_trainer(folder: Path) -> None:
     assert run(folder, ["-c", EVENT]) == "False [0, 1, 2, 3] True\n"
+
+
+SHARED = """
+import ctypes, multiprocessing, os, signal, sys
+from multiprocessing.shared_memory import SharedMemory
+import numpy as np, torch
+from antifreeze import DataLoader
+
+class Shared(torch.utils.data.Dataset):
+    def __init__(self, memory):
+        self.epoch, self.killed = torch.tensor(-1).share_memory_(), torch.tensor(False).share_memory_()
+        self.cache = np.frombuffer(multiprocessing.RawArray(ctypes.c_double, 8))
+        self.memory, self.named = memory, np.ndarray(8, buffer=memory.buf)
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, i):
+        if i == 3 and self.epoch == 1 and not self.killed:
+            self.killed.fill_(True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.cache[i] = self.named[i] + i
+        np.ndarray(8, buffer=self.memory.buf)[i] = self.epoch
+        return int(self.epoch)
+
+memory = SharedMemory(create=True, size=64)
+dataset = Shared(memory)
+loader = DataLoader(dataset, batch_size=1, num_workers=2, persistent_workers=bool(int(sys.argv[1])))
+for epoch in range(3):
+    dataset.epoch.fill_(epoch)
+    print([int(batch) for batch in loader])
+print(dataset.cache.tolist() == [1 + i for i in range(8)], dataset.named.tolist(), bool(dataset.killed))
+del dataset.named
+memory.close()
+memory.unlink()
+"""
+
+
+@pytest.mark.parametrize("persistent", ["0", "1"])
+def test_memory_that_is_shared_is_shared_with_workers_and_those_that_come_after_them(
+    folder: Path, persistent: str
+) -> None:
+    """A flag of the trainer's arrives, a cache fills, and memory that has a name keeps it when workers end."""
+    first, second, third, last = run(folder, ["-c", SHARED, persistent]).splitlines()
+
+    assert [first, second, third] == [str([epoch] * 8) for epoch in range(3)]
+    assert last == f"True {[2.0] * 8} True"

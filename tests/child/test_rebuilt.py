@@ -30,7 +30,7 @@ def sent(*parts: Any) -> Any:
     """Return what a worker gets of these; functions and classes of this module go by value."""
     parcel = make_parcel(types.SimpleNamespace(parts=parts), 0, {__name__})
     try:
-        head, *buffers = bytes_at(parcel.pieces, parcel.fd)
+        head, *buffers = bytes_at(parcel.pieces, parcel.fd, [])
         program, _ = pickle.loads(head.data, buffers=buffers)  # noqa: S301  we wrote it
     finally:
         parcel.close()
@@ -201,7 +201,7 @@ def test_a_file_that_was_replaced_is_not_taken_for_it(file: Path) -> None:
         try:
             (file.parent / "other").write_bytes(b"other")
             (file.parent / "other").rename(file)
-            head, *_ = bytes_at(parcel.pieces, parcel.fd)
+            head, *_ = bytes_at(parcel.pieces, parcel.fd, [])
             with pytest.raises(FileNotFoundError, match="was replaced by another"):
                 pickle.loads(head.data)  # noqa: S301  we wrote it
         finally:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import io
 import mmap
+import multiprocessing as mp
 import os
 import pickle
 import threading
@@ -20,6 +22,7 @@ import torch
 from antifreeze import NotPicklable
 from antifreeze.child import bytes_at
 from antifreeze.crew._parcel import make_parcel
+from antifreeze.transport import create, map_bytes
 
 
 def make_inner(number: int) -> Any:
@@ -37,12 +40,15 @@ def make_inner(number: int) -> Any:
 def sent(program: Any) -> tuple[Any, int]:
     """Return what a worker gets, and how many bytes of memory it took."""
     parcel = make_parcel(program, 0, {__name__})
+    fd, *handles = parcel.fds()
+    parcel.close()
     try:
-        nbytes = os.fstat(parcel.fd).st_size
-        head, *buffers = bytes_at(parcel.pieces, parcel.fd)
+        nbytes = os.fstat(fd).st_size
+        head, *buffers = bytes_at(parcel.pieces, fd, handles)
         (found, _) = pickle.loads(head.data, buffers=buffers)  # noqa: S301  we wrote it
     finally:
-        parcel.close()
+        for each in (fd, *handles):
+            os.close(each)
     return found, nbytes
 
 
@@ -147,17 +153,23 @@ def test_what_was_written_to_a_mapping_of_ones_own_is_copied(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("what", ["deleted", "replaced"])
-def test_a_mapped_file_that_is_gone_is_copied(what: str, tmp_path: Path) -> None:
-    """What is mapped is still there, for this process alone."""
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_mapped_file_that_is_gone_is_copied_unless_it_is_open(what: str, is_open: bool, tmp_path: Path) -> None:
+    """What is mapped is still there; a descriptor leads to it."""
     path = tmp_path / "file"
     np.full(LARGE, 3, np.uint8).tofile(path)
-    array = np.memmap(path, np.uint8, "r")
+    fd = os.open(path, os.O_RDONLY)
+    array = map_bytes(fd, LARGE, "r")
+    if not is_open:
+        os.close(fd)
     path.unlink()
     if what == "replaced":
         np.full(LARGE, 4, np.uint8).tofile(path)
     found, nbytes = sent(array)
+    if is_open:
+        os.close(fd)
 
-    assert nbytes >= LARGE
+    assert (nbytes >= LARGE) is not is_open
     assert found.min() == found.max() == 3
 
 
@@ -170,7 +182,7 @@ def test_a_mapped_file_that_is_replaced_on_the_way_is_an_error(tmp_path: Path) -
     other.rename(path)
     try:
         with pytest.raises(FileNotFoundError, match="replaced by another"):
-            bytes_at(parcel.pieces, parcel.fd)
+            bytes_at(parcel.pieces, parcel.fd, [])
     finally:
         parcel.close()
 
@@ -195,6 +207,75 @@ def test_memory_that_is_mapped_from_no_file_is_refused() -> None:
     """It is this process's alone."""
     with mmap.mmap(-1, LARGE) as mapped, pytest.raises(NotPicklable, match="mmap"):
         make_parcel(Holder(mapped), 0, set())
+
+
+# -- memory that processes share -----------------------------------------------------------------------------------
+
+
+SHARED: dict[str, Callable[[int], Any]] = {
+    "a tensor": lambda n: torch.zeros(n).share_memory_(),
+    "a part of a tensor": lambda n: torch.zeros(n + 9).share_memory_()[9:],
+    "a multiprocessing.Array": lambda n: np.ctypeslib.as_array(mp.Array(ctypes.c_float, n).get_obj()),
+    "a multiprocessing.RawArray": lambda n: np.frombuffer(mp.RawArray(ctypes.c_double, n)),
+}
+
+
+@pytest.mark.parametrize("what", SHARED)
+@pytest.mark.parametrize("length", [1, 100, LARGE])
+def test_memory_that_processes_share_stays_shared(what: str, length: int) -> None:
+    """A flag that the trainer sets, or a cache that workers fill, is one flag and one cache, however small."""
+    array = SHARED[what](length)
+    found, nbytes = sent(array)
+    found[0] = 7
+    assert array[0] == 7
+    array[-1] = 8
+    assert found[-1] == 8
+    assert nbytes < LARGE
+    assert type(found) is type(array)
+
+
+def test_two_views_of_shared_memory_are_of_the_same() -> None:
+    """Also if they overlap."""
+    tensor = torch.zeros(100).share_memory_()
+    (one, two), _ = sent((tensor, tensor[50:]))
+    one[60] = 3
+
+    assert (float(two[10]), float(tensor[60])) == (3, 3)
+
+
+def test_more_pieces_of_shared_memory_than_descriptors_can_be_sent_are_copied_with_a_word(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The kernel limits how many are on their way."""
+    tensors = [torch.full((3,), float(i)).share_memory_() for i in range(120)]
+    found, _ = sent(tensors)
+    for tensor in found:
+        tensor += 1000
+
+    assert [int(tensor[1]) for tensor in found] == list(range(1000, 1120))
+    assert [int(tensor[1]) >= 1000 for tensor in tensors] == [i < 100 for i in range(120)]
+    assert "12 bytes of the dataset stand in memory that processes share, but workers get a copy" in caplog.text
+
+
+def test_shared_memory_that_nothing_leads_to_is_copied_with_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    """Only forks could have it."""
+    array = np.frombuffer(mmap.mmap(-1, 800))
+    found, _ = sent(array)
+    found[0] = 1
+
+    assert array[0] == 0
+    assert "stand in memory that processes share" in caplog.text
+
+
+def test_batches_are_copied_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    """They stand in shared memory, too, but belong to whoever got them."""
+    fd = create("antifreeze-batch", LARGE)
+    array = map_bytes(fd, LARGE)
+    os.close(fd)
+    found, nbytes = sent(array)
+    found[0] = 1
+
+    assert (array[0], nbytes >= LARGE, caplog.text) == (0, True, "")
 
 
 class Holder:

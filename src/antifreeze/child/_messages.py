@@ -27,10 +27,10 @@ Place = tuple[int, int] | FilePart
 """Where some bytes stand: from a place on in the parcel, so many; or in a file."""
 
 
-def bytes_at(places: list[Place], parcel: int) -> list[Bytes]:
+def bytes_at(places: list[Place], parcel: int, handles: list[int]) -> list[Bytes]:
     """Return the bytes at these places; what is written to the parcel's is the writer's own."""
     memory = map_bytes(parcel, os.fstat(parcel).st_size, "c")
-    return [map_part(p) if isinstance(p, FilePart) else memory[p[0] : sum(p)] for p in places]
+    return [map_part(p, handles) if isinstance(p, FilePart) else memory[p[0] : sum(p)] for p in places]
 
 
 class Start(NamedTuple):
@@ -42,6 +42,8 @@ class Start(NamedTuple):
     on_error: OnError
     pieces: list[Place]
     """The program's pickle comes first, then its buffers."""
+    tracker: int
+    """Which handle leads to the trainer's tracker of named memory; -1 if it has none."""
     sys_path: list[str]
     argv: list[str]
     cwd: str

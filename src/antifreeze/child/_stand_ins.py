@@ -11,6 +11,7 @@ import contextlib
 import errno
 import fcntl
 import multiprocessing.reduction
+import multiprocessing.resource_tracker
 import multiprocessing.synchronize
 import os
 import queue
@@ -28,13 +29,24 @@ _handles: list[int] = []
 
 
 @contextlib.contextmanager
-def received_handles(fds: list[int]) -> Iterator[None]:
-    """Make descriptors that came with the parcel available to the objects that are rebuilt from it."""
+def received_handles(fds: list[int], tracker: int) -> Iterator[None]:
+    """Make descriptors that came with the parcel available to the objects that are rebuilt from it, then close them.
+
+    One of them may lead to the process in which multiprocessing writes down what has a name: the trainer's own. A
+    worker that had another would give up the trainer's shared memory at its end.
+    """
     _handles[:] = fds
+    if tracker >= 0:
+        _tracker_of_this_process()._fd = os.dup(fds[tracker])
     try:
         yield
     finally:
-        _handles.clear()
+        while _handles:
+            os.close(_handles.pop())
+
+
+def _tracker_of_this_process() -> Any:
+    return multiprocessing.resource_tracker._resource_tracker
 
 
 class Handle:
@@ -130,6 +142,11 @@ class Handing:
         return len(self.fds) - 1
 
     DupFd = Handle
+
+    def duplicate_tracker(self) -> int:
+        """Note the way to the process in which multiprocessing writes down what has a name; -1 if there is none."""
+        fd = _tracker_of_this_process()._fd
+        return -1 if fd is None else self.duplicate_for_child(fd)
 
     def reducer(self, kind: type) -> Reduce | None:
         """Return how to take objects of a kind apart that belong to one process; None for all others."""

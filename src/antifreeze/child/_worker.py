@@ -143,9 +143,9 @@ class _Worker:
         parcel, *handles = fds
         _worker_info.install(start.slot, start.num_workers, 0, None)
         try:
-            head, *buffers = bytes_at(start.pieces, parcel)
+            head, *buffers = bytes_at(start.pieces, parcel, handles)
             os.close(parcel)
-            with received_handles(handles):
+            with received_handles(handles, start.tracker):
                 program, seed = pickle.loads(head.data, buffers=buffers)  # noqa: S301  the trainer's own objects
         except BaseException as error:
             raise UserError("rebuilding the dataset in a worker", error) from error

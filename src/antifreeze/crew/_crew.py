@@ -18,7 +18,7 @@ from antifreeze.core import AntifreezeError, WorkerDied
 from antifreeze.crew._bell import Bell
 from antifreeze.crew._failures import no_descriptors, user_error
 from antifreeze.crew._keeper import the_keeper
-from antifreeze.crew._member import Member, State, folder, make_member
+from antifreeze.crew._member import Member, State, make_member, surroundings
 from antifreeze.crew._parcel import Parcel, make_parcel
 from antifreeze.crew._terms import Flow, Terms
 from antifreeze.transport import Closed
@@ -62,6 +62,11 @@ class Crew:
         self.exits: dict[int, Callable[[int | None], None]] = {}
         """Who waits to hear how a worker has ended, by token."""
 
+    @property
+    def is_usable(self) -> bool:
+        """Whether an epoch may have these workers."""
+        return self.fatal is None and not self._closing and self.pid == os.getpid()
+
     # -- birth -----------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -82,12 +87,10 @@ class Crew:
             owner_pid=self.pid,
             on_error=self.terms.on_error,
             pieces=self._parcel.pieces,
-            sys_path=[os.fspath(folder) for folder in sys.path],
-            argv=list(sys.argv),
-            cwd=folder(),
-            environ=dict(os.environ),
+            tracker=self._parcel.tracker,
             settings=self._parcel.settings,
             sends_at_once=after_a_loss,
+            **surroundings(),
         )
         try:
             member, message, fds = make_member(slot, start, self._parcel.fds())
@@ -114,11 +117,9 @@ class Crew:
                 while self._receive_from(member):  # Order: what it had sent is not lost with it
                     pass
                 self.lose(member)
-            tell = self.exits.pop(token, None)
-            if tell is not None:
+            if (tell := self.exits.pop(token, None)) is not None:
                 tell(code)
-            gone = self._gone.pop(token, None)
-            if gone is not None:
+            if (gone := self._gone.pop(token, None)) is not None:
                 gone.close()
         self.wake()
 
@@ -226,8 +227,7 @@ class Crew:
         self.bear(member.slot)
 
     def _end(self, member: Member, grace_s: float) -> None:
-        self.members[member.slot] = None
-        self._poll = None
+        self.members[member.slot] = self._poll = None
         the_keeper().bury(member.token, grace_s)
         member.close()
 

@@ -6,6 +6,7 @@ import contextlib
 import enum
 import itertools
 import os
+import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -148,8 +149,10 @@ def make_member(slot: int, start: Start, parcel_fds: list[int]) -> tuple[Member,
     return member, Bear(member.token, slot), fds
 
 
-def folder() -> str:
-    """Return where this process stands."""
+def surroundings() -> dict[str, Any]:
+    """Return what a worker takes over from this process, as it is now."""
+    cwd = "/"
     with contextlib.suppress(OSError):  # it was removed
-        return str(Path.cwd())
-    return "/"
+        cwd = str(Path.cwd())
+    path = [os.fspath(folder) for folder in sys.path]
+    return {"sys_path": path, "argv": list(sys.argv), "cwd": cwd, "environ": dict(os.environ)}

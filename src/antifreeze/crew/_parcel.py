@@ -7,6 +7,7 @@ import dis
 import fcntl
 import inspect
 import io
+import logging
 import mmap
 import multiprocessing.context
 import os
@@ -25,6 +26,8 @@ from antifreeze.crew._modules import needs_torch
 from antifreeze.crew._settings import gather_settings
 from antifreeze.transport import FilePart, Mappings, create, is_tensor, reduce_memmap, reduce_mmap, reduce_tensor
 
+logger = logging.getLogger("antifreeze")
+
 _SMALL = 1 << 12
 _LARGE = 1 << 16
 """What takes as much and stands in a file is not copied."""
@@ -33,6 +36,11 @@ _CHUNK = 1 << 26
 _FORK_HINT = (
     "make it, or what it is part of, with multiprocessing.get_context('spawn'): one that was made for forks has no "
     "name by which another process finds it, and workers are never forks of this process"
+)
+_NOT_SHARED = (
+    "antifreeze: %s bytes of the dataset stand in memory that processes share, but workers get a copy: no file that is "
+    "open here leads to it. What is written to it later is not seen on the other side. tensor.share_memory_(), "
+    "multiprocessing.Array and multiprocessing.shared_memory make memory that stays shared"
 )
 _HINT = (
     "workers are processes of their own: a connection, a file to write to, a generator or a handle cannot be shared "
@@ -49,6 +57,7 @@ class Parcel:
     ) -> None:
         self.fd, self.pieces, self.modules, self.settings = fd, pieces, modules, settings
         self._handing = handing
+        self.tracker = handing.duplicate_tracker()
 
     def fds(self) -> list[int]:
         """Return descriptors to send along, for the receiver; the channel closes them."""
@@ -63,10 +72,19 @@ class Parcel:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
-    def __init__(self, file: Any, handing: Handing, raws: list[Any]) -> None:
-        super().__init__(file, protocol=5, buffer_callback=lambda buffer: _is_small(buffer, raws))
-        self._handing = handing
+    def __init__(self, file: Any, handing: Handing) -> None:
+        super().__init__(file, protocol=5, buffer_callback=self._stays_inside)
+        self._handing, self.mappings = handing, Mappings(handing.duplicate_for_child)
+        self.raws: list[Any] = []
+        """Buffers that stand beside the pickle."""
         self.modules: set[str] = set()
+
+    def _stays_inside(self, buffer: pickle.PickleBuffer) -> bool:
+        memory = np.frombuffer(buffer.raw(), np.uint8)
+        if len(memory) < _SMALL and not self.mappings.is_shared(memory):
+            return True
+        self.raws.append(memory)
+        return False
 
     def reducer_override(self, obj: Any) -> Any:
         if is_tensor(obj):
@@ -104,20 +122,11 @@ def _names_in_classes(code: types.CodeType) -> Iterator[str]:
                 yield from (i.argval for i in dis.get_instructions(inner) if i.opname == "LOAD_NAME")
 
 
-def _is_small(buffer: pickle.PickleBuffer, raws: list[Any]) -> bool:
-    raw = buffer.raw()
-    if raw.nbytes < _SMALL:
-        return True
-    raws.append(np.frombuffer(raw, np.uint8))
-    return False
-
-
 def make_parcel(program: Any, seed: int, by_value: set[str]) -> Parcel:
     """Take a program apart. ``by_value`` names modules that exist only in this process."""
     settings = gather_settings(by_value)
     handing, file = Handing(), io.BytesIO()
-    raws: list[Any] = []
-    pickler = _Pickler(file, handing, raws)
+    pickler = _Pickler(file, handing)
     fd = -1
     try:
         with _spawning(handing), _registered(by_value):
@@ -125,8 +134,8 @@ def make_parcel(program: Any, seed: int, by_value: set[str]) -> Parcel:
                 pickler.dump((program, seed))
             except Exception as error:
                 raise explained(program, error) from error
-        buffers = [np.frombuffer(file.getbuffer(), np.uint8), *raws]
-        pieces, nbytes = _layout(buffers)
+        buffers = [np.frombuffer(file.getbuffer(), np.uint8), *pickler.raws]
+        pieces, nbytes = _layout(buffers, pickler.mappings)
         fd = create("antifreeze-dataset", nbytes)
         for raw, piece in zip(buffers, pieces, strict=True):
             if not isinstance(piece, FilePart):
@@ -142,13 +151,15 @@ def make_parcel(program: Any, seed: int, by_value: set[str]) -> Parcel:
     return Parcel(fd, pieces, handing, modules, settings)
 
 
-def _layout(raws: list[Any]) -> tuple[list[Place], int]:
+def _layout(raws: list[Any], mappings: Mappings) -> tuple[list[Place], int]:
     """Return where each buffer will stand, and what is needed beside files."""
     pieces: list[Place] = []
     start = 0
-    mappings = Mappings() if any(len(raw) >= _LARGE for raw in raws) else None
     for raw in raws:
-        part = mappings.part(raw) if mappings is not None and len(raw) >= _LARGE else None
+        shared = mappings.is_shared(raw)
+        part = mappings.part(raw) if shared or len(raw) >= _LARGE else None
+        if shared and part is None:
+            logger.warning(_NOT_SHARED, len(raw))
         pieces.append(part or (start, len(raw)))
         start += 0 if part else -(-len(raw) // _ALIGN) * _ALIGN
     return pieces, start
@@ -235,7 +246,7 @@ def _can_travel(value: Any) -> bool:
     handing = Handing()
     try:
         with _spawning(handing):
-            _Pickler(io.BytesIO(), handing, []).dump(value)
+            _Pickler(io.BytesIO(), handing).dump(value)
     except Exception:  # noqa: BLE001  border: it calls the user's reducers
         return False
     finally:
