@@ -178,6 +178,22 @@ class Workers(RuleBasedStateMachine):
         self.last = None
 
     @rule()
+    def take_back(self) -> None:
+        """What was taken last has not reached the user, who was interrupted; if it has, there is nothing to do."""
+        self.ledger.take_back()
+        if self.last is not None:
+            step, outcome = self.last
+            self.delivered.remove(step)
+            self.came_back = [s for s in self.came_back if s != step]
+            self.back(step, outcome)
+            self.last = None
+
+    @rule()
+    def is_delivered(self) -> None:
+        self.ledger.delivered()
+        self.last = None
+
+    @rule()
     def reclaim(self) -> None:
         """The epoch goes on with other workers: what has not come back is made by those."""
         self.ledger.reclaim()

@@ -28,6 +28,8 @@ class EpochIterator:
         self._batches: Iterator[Any] = iter(())
         self._goes_on = False
         """Whether the epoch is one that was loaded, and nothing of it was delivered here."""
+        self._in_hand: Any = _END
+        """A batch that has come and was not returned: an interrupt was faster."""
         # Several threads may take batches, each another one. Reentrant: a signal's handler may ask, too.
         self._lock = threading.RLock()
 
@@ -43,11 +45,11 @@ class EpochIterator:
 
     def _next(self) -> Any:
         epoch = self._epoch or self._begin()
-        batch = next(self._batches, _END)
+        batch = self._in_hand = next(self._batches, _END) if self._in_hand is _END else self._in_hand
         if batch is _END and self._goes_on:
             # Nothing was left of the epoch that was loaded: its end is the beginning of the next one.
             epoch = self._begin()
-            batch = next(self._batches, _END)
+            batch = self._in_hand = next(self._batches, _END)
         if batch is _END:
             epoch.is_done = True
             raise StopIteration
@@ -55,6 +57,7 @@ class EpochIterator:
         if self._loader.pin_memory:
             batch = pin(batch)
         self._note(epoch)
+        self._in_hand = _END
         return batch
 
     def _begin(self) -> Epoch:

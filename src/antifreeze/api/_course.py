@@ -8,6 +8,7 @@ from antifreeze.api._place import Place
 from antifreeze.api._readable import Readable, Reading
 from antifreeze.loader import Kept, Means
 from antifreeze.plan import Seat, Steps
+from antifreeze.ranks import Ranks
 from antifreeze.workers import Block, Blocks
 
 
@@ -54,3 +55,8 @@ class Course(NamedTuple):
         if steps >= self.steps.number:
             return Place(epoch + 1, 0, batch, shapes)
         return Place(epoch, self.steps.after(steps), batch, shapes)
+
+
+def seat_of(ranks: Ranks, sample: int, lanes: int) -> Seat:
+    """Return which rows of the lanes are this rank's, from a sample of the epoch on."""
+    return Seat((ranks.rank + sample) % ranks.world_size, ranks.world_size, lanes)

@@ -11,9 +11,10 @@ from typing import IO, Any
 
 from antifreeze.adapters import InlineBatches, default_memory_limit, make_terms, split_on_error
 from antifreeze.api import _arguments as check
-from antifreeze.api._course import Course
+from antifreeze.api._course import Course, seat_of
 from antifreeze.api._dataset import StreamingDataset
 from antifreeze.api._delivery import Batch
+from antifreeze.api._epoch import EpochIterator
 from antifreeze.api._parts import Parts
 from antifreeze.api._place import Place, check_batch, from_state, to_state, warn_of_lanes
 from antifreeze.api._readable import Readable, Reading
@@ -22,7 +23,7 @@ from antifreeze.api._user_code import UserCode
 from antifreeze.core import ConfigError, compare, settle
 from antifreeze.crew import Batches, Crew, History, Pace, Quarters
 from antifreeze.loader import STALL_LIMIT_S, Cuts, Means, parse_limit
-from antifreeze.plan import Seat, Steps, default_lanes
+from antifreeze.plan import Steps, default_lanes
 from antifreeze.ranks import Ranks, find_ranks
 from antifreeze.supervise import Report
 from antifreeze.workers import Blocks
@@ -104,6 +105,7 @@ class StreamingDataLoader:
         self.collate_fn, self.pin_memory = collate_fn, check.flag("pin_memory", pin_memory)
         self.persistent_workers = check.flag("persistent_workers", persistent_workers)
         self.timeout = check.seconds("timeout", timeout)
+        self._limit_s = self.timeout or STALL_LIMIT_S
         self.epoch = 0
         self.rank, self.world_size = rank, world_size
         if (rank, world_size) != (None, None):
@@ -171,21 +173,27 @@ class StreamingDataLoader:
         global_batch = self.batch_size * ranks.world_size
         return Steps(self.dataset._num_rows(lanes, global_batch), global_batch, self.drop_last, first)
 
-    def _begin(self) -> Course:
-        """Return what this rank reads in the epoch that begins, or goes on, now."""
-        ranks, dataset = find_ranks(self.rank, self.world_size), self.dataset
-        epoch, self.epoch = self.epoch, self.epoch + 1
+    def _begin(self) -> Place:
+        """Return where the epoch begins, or goes on, that is the next one now."""
+        if self.num_workers:
+            self.dataset._look(self._limit_s)
+        ranks, epoch = find_ranks(self.rank, self.world_size), self.epoch
         place = self._place if self._place.epoch == epoch else self._place._replace(epoch=epoch, sample=0)
-        shapes = place.shapes or dataset._shapes(self._new_lanes(ranks), self._memory_limit)
-        steps = self._steps(ranks, shapes[0].lanes, place.sample)
-        if place.sample and place.global_batch != steps.global_batch:
+        shapes = place.shapes or self.dataset._shapes(self._new_lanes(ranks), self._memory_limit)
+        global_batch = self.batch_size * ranks.world_size
+        if place.sample and place.global_batch != global_batch:
             check_batch(place.global_batch, self.batch_size, ranks.world_size, strict=self._strict)
-        seat = Seat((ranks.rank + place.sample) % ranks.world_size, ranks.world_size, shapes[0].lanes)
-        if seat.every > 1 and ranks.rank == 0:
+        if (seat := seat_of(ranks, place.sample, shapes[0].lanes)).every > 1 and ranks.rank == 0:
             warn_of_lanes(seat)
-        self._place = Place(epoch, place.sample, steps.global_batch, shapes)
-        reading = Reading(seat.read, shapes, self.shuffle, self.seed, epoch, steps.global_batch)
-        return Course(dataset, reading, seat, steps)
+        self._place, self.epoch = Place(epoch, place.sample, global_batch, shapes), epoch + 1
+        return self._place
+
+    def _course(self, place: Place) -> Course:
+        """Return what this rank reads from there on."""
+        ranks, lanes = find_ranks(self.rank, self.world_size), place.shapes[0].lanes
+        seat, steps = seat_of(ranks, place.sample, lanes), self._steps(ranks, lanes, place.sample)
+        reading = Reading(seat.read, place.shapes, self.shuffle, self.seed, place.epoch, steps.global_batch)
+        return Course(self.dataset, reading, seat, steps)
 
     def __iter__(self) -> Iterator[Batch]:
         """Return an iterator over one epoch, or over what is left of it after ``load_state_dict``.
@@ -193,26 +201,21 @@ class StreamingDataLoader:
         It is lazy: nothing starts, and no epoch is used up, before its first batch is asked for. Frameworks make
         iterators that they throw away.
         """
-        stall_limit_s = self.timeout or STALL_LIMIT_S
-        if self.num_workers:
-            self.dataset._look(stall_limit_s)
-        course = self._begin()
-        blocks = course.blocks(
-            Means(
-                threads=self.num_workers,
-                ahead=self.prefetch_factor,
-                memory_limit=parse_limit(self._memory_limit),
-                stall_limit_s=stall_limit_s,
-            )
-        )
+        return EpochIterator(self)
+
+    def _batches(self, place: Place) -> Iterator[tuple[Place, Batch]]:
+        """Yield the batches of an epoch from a place on, each with the place after it."""
+        course = self._course(place)
+        threads, ahead, limit = self.num_workers, self.prefetch_factor, parse_limit(self._memory_limit)
+        means = Means(threads=threads, ahead=ahead, memory_limit=limit, stall_limit_s=self._limit_s)
+        blocks = course.blocks(means)
         # Closed here, not when it is dropped: an error that the user keeps holds this frame, and with it the threads.
         with closing(blocks), self._watched(blocks, course), self._history.adding(blocks.spent):
             count, ready = course.steps.number, blocks.is_ready
             cuts = Cuts(blocks, self.batch_size, count=count, spare=course.spare, blocks_are_ready=ready)
             batches = self._plain(blocks, cuts) if self._code.is_empty else self._made(blocks, cuts, course)
             for step, batch in batches:
-                self._place = course.after(step)
-                yield batch
+                yield course.after(step), batch
 
     def _watched(self, blocks: Blocks, course: Course) -> AbstractContextManager[object]:
         """Let other ranks see how the epoch goes. Worker processes see to that themselves."""

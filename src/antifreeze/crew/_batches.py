@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from antifreeze.core import ConfigError
+from antifreeze.core import AntifreezeError, ConfigError
 from antifreeze.crew._crew import Crew
 from antifreeze.crew._epoch import END, Batch, Epoch
 from antifreeze.crew._failures import Decide, no_descriptors
@@ -32,14 +32,14 @@ class Quarters:
     def take(self, make: Callable[[], Crew]) -> Crew:
         """Return a crew that nobody uses, one that stayed or a new one."""
         crew = self._kept
-        if crew is not None and crew.flow is None and crew.fatal is None and crew.pid == os.getpid():
+        if crew is not None and crew.flow is None and crew.is_usable:
             return crew
         try:
             crew = make()
             crew.start()
         except OSError as error:
             raise no_descriptors(error) from error
-        if self._persistent and (self._kept is None or self._kept.fatal is not None or self._kept.pid != os.getpid()):
+        if self._persistent and (self._kept is None or not self._kept.is_usable):
             if self._finalizer is not None:
                 self._finalizer()
             self._kept = crew
@@ -49,7 +49,7 @@ class Quarters:
 
     def keeps(self, crew: Crew) -> bool:
         """Tell whether a crew stays when its epoch is over."""
-        return crew is self._kept and crew.fatal is None
+        return crew is self._kept and crew.is_usable
 
 
 class Batches:
@@ -99,16 +99,20 @@ class Batches:
             )
         if self._done:
             raise StopIteration
+        self._ledger.delivered()
         self._history.asked()
         try:
             epoch = self._epoch or self._begin()
             batch = epoch.next(self._timeout_s)
-        except BaseException:
+            self._history.answered()
+        except BaseException as error:
             # An error that the user keeps, as notebooks do, holds this frame; it must not hold workers. Who asks on
             # after an error gets the next batch, from a new crew.
-            self.close()
+            is_ours = isinstance(error, AntifreezeError)
+            if not is_ours:  # out of a signal's handler, say: maybe in the middle of a message, or with a batch in hand
+                self._ledger.take_back()
+            self.close(for_good=not is_ours)
             raise
-        self._history.answered()
         if batch is END:
             self._done = True
             self.close()
@@ -153,8 +157,11 @@ class Batches:
     def _shown(self) -> int:
         return self._number if self._shown_epoch is None else self._shown_epoch
 
-    def close(self) -> None:
-        """Let the workers go. May be called twice; asking for another batch starts new ones."""
+    def close(self, *, for_good: bool = False) -> None:
+        """Let the workers go, if ``for_good`` also those that would stay for the next epoch.
+
+        May be called twice; asking for another batch starts new ones.
+        """
         if self._watched is not None:
             self._watched.close()
         if self._release is not None and (parts := self._release.detach()) is not None:
@@ -163,7 +170,7 @@ class Batches:
                 # Order: before the ledger is used again. What becomes of these workers is not its affair.
                 crew.flow = None
                 crew.exits.clear()
-            _let_go(crew, run, keep)
+            _let_go(crew, run, keep and not for_good)
         self._release = self._epoch = None
         self._ledger.reclaim()
 
@@ -177,7 +184,7 @@ def _release(crew: Crew, ledger: Ledger, run: int, keep: bool) -> None:
 
 
 def _let_go(crew: Crew, run: int, keep: bool) -> None:
-    if keep and crew.fatal is None:
+    if keep and crew.is_usable:
         crew.cancelled.append(run)
         crew.flow = None
     else:

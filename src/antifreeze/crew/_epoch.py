@@ -205,16 +205,19 @@ class Epoch:
         if result.slowest is not None and result.slowest.seconds > self._history.slowest_s:
             self._history.slowest = slowest_of(self._source.name, task, result.slowest)
         self._pace.learn(sum(seconds for _, seconds in result.times), result.nbytes)
-        problem = self._source.came_back(task, result, slot)
-        outcome: Any = problem or Batch(result, member.inbox, member)
+        outcome: Any = Batch(result, member.inbox, member)
         if result.failure is not None:
             place = self._source.name(task, result.failure.sample, result.failure.position)
             outcome = user_error(result.failure, worker=member.name, step=result.step, place=place)
             if result.failure.can_skip and not isinstance(task.what, Share):
                 outcome.retry = (task, result.failure.position)
+        # Order: the ledger first. An interrupt in between leaves a source that knows less than it might, and no more.
         self._ledger.done(slot, result.step, outcome)
+        problem = self._source.came_back(task, result, slot)
+        if problem is not None:
+            self._ledger.fail(result.step, problem)
         self._end_share(slot)
-        return isinstance(outcome, Batch)
+        return isinstance(outcome, Batch) and problem is None
 
     def started(self, seconds: float) -> None:
         """Count the time that a worker took to start."""

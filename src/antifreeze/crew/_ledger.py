@@ -1,8 +1,8 @@
 """Which tasks there are, who has them, and what has come back: pure bookkeeping, without a clock or a process.
 
-add ──▶ waiting ──give──▶ with a worker ──done──▶ back ──take──▶ delivered
-           ▲                    │
-           └───────lost─────────┘
+add ──▶ waiting ──give──▶ with a worker ──done──▶ back ──take──▶ taken ──▶ delivered
+           ▲                    │                  ▲                │
+           └───────lost─────────┘                  └───take back────┘
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class Ledger:
         self._with: list[dict[int, None]] = [{} for _ in range(num_slots)]
         self._back: dict[int, Any] = {}
         self._next = 0
+        self._taken: tuple[Task, int | None, Any] | None = None
         self._deaths: Counter[tuple[int, int, int]] = Counter()
 
     # -- what is there ---------------------------------------------------------------------------------------------
@@ -123,12 +124,19 @@ class Ledger:
             self._next = min(self._tasks, default=self._next)
         step = self._next if self._in_order else next(iter(self._back), self._next)
         if step not in self._back:
+            self._taken = None
             return None
-        del self._tasks[step]
+        outcome = self._back[step]
+        self._taken = (self._tasks[step], self._pinned.get(step), outcome)
+        del self._tasks[step], self._back[step]
         self._pinned.pop(step, None)
         if self._in_order:
             self._next += 1
-        return self._back.pop(step)
+        return outcome
+
+    def delivered(self) -> None:
+        """Note that what was taken last has reached the user."""
+        self._taken = None
 
     # -- backward --------------------------------------------------------------------------------------------------
 
@@ -165,10 +173,22 @@ class Ledger:
 
     def redo(self, task: Task) -> None:
         """Have a task made that was delivered last, as a failure: the user wants it without a sample."""
-        self._tasks[task.step] = task
+        self._tasks[task.step], self._taken = task, None
         if self._in_order:
             self._next = task.step
         self._wait_again([task.step])
+
+    def take_back(self) -> None:
+        """Have what was taken last taken again: it has not reached the user."""
+        if self._taken is None:
+            return
+        task, slot, outcome = self._taken
+        self._tasks[task.step], self._back[task.step] = task, outcome
+        if slot is not None:
+            self._pinned[task.step] = slot
+        if self._in_order:
+            self._next = task.step
+        self._taken = None
 
     def fail(self, step: int, outcome: Any) -> None:
         """Deliver this in place of what no worker could make, or needs to make."""

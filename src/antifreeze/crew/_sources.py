@@ -209,8 +209,9 @@ class ShareSource:
 
     def _informed(self, task: Task, slot: int) -> Task:
         back = self._back[slot]
+        known = back.fingerprint if back.number == task.what.number else None
         share = task.what._replace(
-            fingerprint=back.fingerprint, stand=back.stand, is_saved=slot in self._saved, is_over=back.is_over
+            fingerprint=known, stand=back.stand, is_saved=slot in self._saved, is_over=back.is_over
         )
         return task._replace(what=share)
 

@@ -1,0 +1,62 @@
+"""The iterator over one epoch that a ``StreamingDataLoader`` gives."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import Any
+
+from antifreeze.api._delivery import Batch
+from antifreeze.api._place import Place
+from antifreeze.core import AntifreezeError
+
+
+class EpochIterator:
+    """Yields the batches of one epoch. Nothing is started or used up before the first is asked for.
+
+    Who is interrupted, by Ctrl-C in a notebook say, and asks on, gets the batch after the last one: the epoch is begun
+    again at that place, as a run is that was saved there. After an error of ours it is over.
+    """
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+        self._place: Place | None = None
+        """After the last batch that was returned."""
+        self._number = -1
+        self._batches: Generator[tuple[Place, Batch], None, None] | None = None
+        self._in_hand: tuple[Place, Batch] | None = None
+        """A batch that has come and was not returned: an interrupt was faster."""
+        self._is_over = False
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        found = self._in_hand = self._in_hand or self._next()
+        if found is None:
+            raise StopIteration
+        self._place = self._loader._place = found[0]
+        self._in_hand = None
+        return found[1]
+
+    def _next(self) -> tuple[Place, Batch] | None:
+        if self._is_over:
+            return None
+        try:
+            if self._place is None:
+                self._place = self._loader._begin()
+                self._number = self._place.epoch
+            if self._batches is None and self._place.epoch == self._number:
+                self._batches = self._loader._batches(self._place)
+            found = next(self._batches, None) if self._batches is not None else None
+        except BaseException as error:
+            self._batches, self._is_over = None, isinstance(error, AntifreezeError)
+            raise
+        if found is None:
+            self._batches, self._is_over = None, True
+        return found
+
+    def close(self) -> None:
+        """End the epoch here."""
+        self._is_over, self._in_hand = True, None
+        if self._batches is not None:
+            self._batches.close()
