@@ -656,7 +656,7 @@ Path({folder!r}, "sitecustomize.py").write_text(
 )
 os.environ["PYTHONPATH"] = {folder!r}
 try:
-    list(make("map", stall_limit=1))
+    print(len(list(make("map", stall_limit=1))))
 except af.WorkerDied as error:
     print(error.facts["cause"], str(error).splitlines()[0])
 """
@@ -668,6 +668,22 @@ def test_an_interpreter_that_does_not_come_up_is_an_error(does: str, run: Run, t
     found = run(NURSERY.format(folder=str(tmp_path), does=does)).line()
 
     assert found == "startup the process that workers are started from ended 3 times before it was ready"
+
+
+def test_an_interpreter_that_stands_still_is_an_error(run: Run, tmp_path: Path) -> None:
+    """A disk that is dead, a hook that waits: nobody waits for it for ever."""
+    found = run(NURSERY.format(folder=str(tmp_path), does="time.sleep(1000)")).line()
+
+    assert found == "sleeping the process that workers are started from did not answer, 3 times; the last one sleeps"
+
+
+def test_an_interpreter_that_stands_still_once_is_replaced(run: Run, tmp_path: Path) -> None:
+    """Nothing is lost but time."""
+    does = f"os.path.exists({str(tmp_path / 'once')!r}) or (open({str(tmp_path / 'once')!r}, 'x'), time.sleep(1000))"
+    trainer = run(NURSERY.format(folder=str(tmp_path), does=does))
+
+    assert int(trainer.line()) == len(undisturbed("map")[0])
+    assert "it is replaced" in trainer.errors
 
 
 def test_nothing_is_written_to_named_shared_memory() -> None:

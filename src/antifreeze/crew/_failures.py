@@ -37,6 +37,20 @@ def no_descriptors(error: OSError) -> WorkerDied:
     return failed
 
 
+def never_ready(times: int, why: Finding | None) -> WorkerDied:
+    """Return the error for a nursery that ends, or stands still, each time it is started."""
+    if why is None:
+        what = f"the process that workers are started from ended {times} times before it was ready"
+        hint = "its own messages stand above, on stderr; try `python -c 'import numpy, torch'`"
+        return WorkerDied(what, hint=hint, worker=-1, cause="startup")
+    what = (
+        f"the process that workers are started from did not answer, {times} times; the last one {why.title}"
+        f"{lines_of(why)}"
+    )
+    hint = f"{why.hint} It only imports: `python -X importtime -c 'import numpy, torch'` may show where it stands"
+    return WorkerDied(what, hint=hint, worker=-1, cause=why.cause.value)
+
+
 Decide = Callable[[AntifreezeError], Any] | None
 """The user's function that says whether to go on without a sample."""
 

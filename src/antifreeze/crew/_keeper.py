@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import math
 import os
 import select
 import threading
@@ -19,9 +20,11 @@ from typing import Any, NamedTuple, Protocol
 
 from antifreeze.core import WorkerDied
 from antifreeze.crew._bell import Bell
-from antifreeze.crew._failures import no_descriptors
+from antifreeze.crew._failures import never_ready, no_descriptors
 from antifreeze.crew._nursery import Nursery, start_nursery
+from antifreeze.crew._terms import Terms
 from antifreeze.nursery import Bear, Born, Bury, Died, Hello, kill_group
+from antifreeze.supervise import Finding, Limits
 from antifreeze.transport import Closed
 
 logger = logging.getLogger("antifreeze")
@@ -34,6 +37,8 @@ _EXIT_S = 5.0
 
 class Kept(Protocol):
     """What the keeper looks after."""
+
+    terms: Terms
 
     def born(self, token: int, pid: int) -> None:
         """Hear that a worker has a process."""
@@ -74,6 +79,8 @@ class Keeper:
         """Workers that the nursery was asked for and that have not ended, with their processes; 0 if not yet born."""
         self._nursery: Nursery | None = None
         self._failures = 0
+        self._why: Finding | None = None
+        """What was found of a nursery that stood still, if that is how the last one was lost."""
         self._checked_s = 0.0
         self._awake, self._resting = threading.Event(), threading.Event()
         self._bell = Bell()
@@ -185,6 +192,16 @@ class Keeper:
         if nursery.is_stopped():
             logger.warning("antifreeze: the nursery of workers (pid %s) was stopped; it is replaced", nursery.pid)
             self._lose_nursery()
+            return
+        is_asked = nursery.num_loads > 0 or 0 in self._asked.values()
+        finding = nursery.bedside.stuck(self._limits(), is_asked=is_asked)
+        if finding is not None:
+            self._lose_nursery(finding)
+
+    def _limits(self) -> Limits:
+        """Return the shortest limits that a user has set."""
+        found = [crew.terms.limits for crew in list(self._kept)]
+        return min(found, key=lambda limits: limits.stall_limit_s or math.inf, default=Limits())
 
     def _tell_died(self, token: int, code: int | None) -> None:
         owner = self._owners.get(token)
@@ -211,14 +228,7 @@ class Keeper:
     def _start(self) -> bool:
         """Start a nursery; False if there can be none."""
         if self._failures >= _TRIES:
-            self._doom(
-                WorkerDied(
-                    f"the process that workers are started from ended {_TRIES} times before it was ready",
-                    hint="its own messages stand above, on stderr; try `python -c 'import numpy, torch'`",
-                    worker=-1,
-                    cause="startup",
-                )
-            )
+            self._doom(never_ready(_TRIES, self._why))
             return False
         try:
             self._nursery = start_nursery()
@@ -236,13 +246,14 @@ class Keeper:
         for crew in list(self._kept):
             crew.doomed(error)
 
-    def _lose_nursery(self) -> None:
-        """The nursery has ended, and its workers with it: have those that are still wanted born elsewhere."""
+    def _lose_nursery(self, why: Finding | None = None) -> None:
+        """The nursery has ended, or is ended now: have those of its workers that are still wanted born elsewhere."""
         nursery, self._nursery = self._nursery, None
         if nursery is None:
             return
-        if nursery.num_loads:
+        if nursery.num_loads or why is not None:
             self._failures += 1
+            self._why = why
         nursery.end()
         lost, self._asked = self._asked, {}
         for token, pid in lost.items():

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from antifreeze.core import ConfigError, Deadline
+from antifreeze.crew._bedside import Bedside
 from antifreeze.crew._modules import sources_of
 from antifreeze.nursery import Load
 from antifreeze.supervise import state_of
@@ -36,6 +37,7 @@ class Nursery:
         self.pid, self.channel = pid, channel
         self.num_loads = 0
         """What it was told to import and has not said hello after. If it ends meanwhile, that may be why."""
+        self.bedside = Bedside(pid)
         self._told: set[str] | None = None
         self._stopped_since_s: float | None = None
 

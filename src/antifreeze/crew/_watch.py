@@ -27,6 +27,7 @@ from antifreeze.supervise import (
     evidence_of,
     find_cause,
     glance,
+    loading_s,
     look,
     oom_kills,
     parse_stack,
@@ -40,9 +41,6 @@ logger = logging.getLogger("antifreeze")
 _SOON_S = 0.3
 _GLANCE_S = 0.5
 _MEMORY_S = 1.0
-_LOADING_S = 300.0
-_LEAST_LOADING_S, _LOADING_FACTOR = 30.0, 10  # with a limit of the user
-
 _AWAY_S = 1.0
 
 Found = tuple[Member, Finding]
@@ -80,8 +78,6 @@ class Watch:
         self._oom_kills = oom_kills()
         self._memory_s = 0.0
         self._judged_s = self._back_s = time.monotonic()
-        limit_s = limits.stall_limit_s
-        self._loading_s = _LOADING_S if limit_s is None else max(_LEAST_LOADING_S, _LOADING_FACTOR * limit_s)
         self.slowest_s = 0.0
         self.num_samples = 0
 
@@ -122,7 +118,7 @@ class Watch:
         sight = self._seen(member, now_s)
         if sight.warned_of != record.since_s:
             sight.warned_of, sight.warnings = record.since_s, 0
-        if record.stage is Stage.LOAD and silent_s < self._loading_s:
+        if record.stage is Stage.LOAD and silent_s < loading_s(self._limits):
             # Imports are known to be slow: a cold disk, a large library. They are judged by whether they move.
             silent_s = now_s - max(since_s, sight.moved_s)
         state = sight.glance.state if sight.glance else ""

@@ -15,6 +15,9 @@ waits for the trainer, are never touched.
 
 A warning is given when the trainer has waited for 10 s and the worker has been silent for as long (for half of L, if L
 is below 20 s), and again each time the silence has grown tenfold.
+
+Imports are known to be slow. A process that imports may stand still for 60 s (with a limit of the user, for L, and 5 s
+at least), and take 300 s in all (ten times L, and 30 s at least).
 """
 
 from __future__ import annotations
@@ -44,6 +47,10 @@ ATTEMPT_FACTOR = 3.0
 """Patience grows by this with each worker that the task has cost: maybe it is only slow."""
 MOST_ATTEMPTS = 3
 """It grows no more after this many."""
+LOADING_S = 300.0
+"""How long a process may import and rebuild, as long as it moves."""
+LEAST_LOADING_S, LOADING_FACTOR = 30.0, 10
+"""The same with a limit of the user: this many times the limit, and at least so long."""
 WARN_S = 10.0
 """How long the trainer waits before it hears why."""
 WARN_FACTOR = 10
@@ -117,6 +124,18 @@ def patience_s(limits: Limits, beat: Beat, slowest_s: float, num_samples: int) -
         return STOPPED_S * factor
     still_s = max(LATER_S if num_samples >= ENOUGH_SAMPLES else FIRST_S, SLOWEST_FACTOR * slowest_s)
     return still_s * (MOVING_FACTOR if beat.moves else 1) * factor
+
+
+def loading_s(limits: Limits) -> float:
+    """Return how long a process may import and rebuild what it needs, as long as it moves."""
+    limit_s = limits.stall_limit_s
+    return LOADING_S if limit_s is None else max(LEAST_LOADING_S, LOADING_FACTOR * limit_s)
+
+
+def loading_still_s(limits: Limits) -> float:
+    """Return how long a process may stand still that has nothing to do but to import."""
+    limit_s = limits.stall_limit_s
+    return LATER_S if limit_s is None else max(STOPPED_S, limit_s)
 
 
 def warn_after_s(limits: Limits) -> float:

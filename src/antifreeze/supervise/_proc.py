@@ -59,15 +59,15 @@ class Look:
     """What the call was given."""
 
 
-def glance(pid: int, *, proc: Path = _PROC) -> Glance | None:
-    """Return what is cheap to know of a process, or None when it is gone."""
+def glance(pid: int, *, alone: bool = False, proc: Path = _PROC) -> Glance | None:
+    """Return what is cheap to know of a process, or None when it is gone; with ``alone``, without what it started."""
     fields = _stat(proc, pid)
     if not fields:
         return None
     cpu_s, moved_bytes = 0.0, 0
-    for member in _family(proc, pid):
-        cpu_s += _cpu_s(_stat(proc, member))
-        moved_bytes += _moved_bytes(proc, member)
+    for member in [pid] if alone else _family(proc, pid):
+        cpu_s += _cpu_s(stat := _stat(proc, member))
+        moved_bytes += _moved_bytes(proc, member, stat)
     return Glance(state=fields[0], cpu_s=cpu_s, moved_bytes=moved_bytes, rss_nbytes=rss_of(pid, proc=proc))
 
 
@@ -192,9 +192,11 @@ def _cpu_s(fields: list[str]) -> float:
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
-def _moved_bytes(proc: Path, pid: int) -> int:
+def _moved_bytes(proc: Path, pid: int, fields: list[str]) -> int:
+    """Return the bytes read and written, and the pages that were waited for: a mapped file is read without a call."""
     counts = _pairs(_read(proc / str(pid) / "io"))
-    return _number(counts.get("rchar", "")) + _number(counts.get("wchar", ""))
+    pages = _number(fields[9]) if len(fields) > 9 else 0
+    return _number(counts.get("rchar", "")) + _number(counts.get("wchar", "")) + pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def children_of(pid: int, *, proc: Path = _PROC) -> Iterator[int]:

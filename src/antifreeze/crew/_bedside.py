@@ -1,0 +1,71 @@
+"""Whether the nursery moves while something is asked of it: it only imports, but a disk may be dead."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+
+from antifreeze.crew._words import lines_of
+from antifreeze.supervise import (
+    Finding,
+    Glance,
+    Limits,
+    Look,
+    evidence_of,
+    find_cause,
+    glance,
+    loading_s,
+    loading_still_s,
+    look,
+    warn_after_s,
+)
+
+logger = logging.getLogger("antifreeze")
+
+_AWAY_S = 3.0
+"""If nobody has looked for so long, it is we who stood still."""
+
+
+@dataclass(slots=True)
+class _Sight:
+    glance: Glance | None
+    look: Look
+    asked_s: float
+    moved_s: float
+    at_s: float
+    warned: bool = False
+
+
+class Bedside:
+    """Looks at one process. Used by the keeper's thread alone."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._sight: _Sight | None = None
+
+    def stuck(self, limits: Limits, *, is_asked: bool) -> Finding | None:
+        """Return why it does not answer, once it has stood still for too long; warn of it before."""
+        now_s, sight = time.monotonic(), self._sight
+        if not is_asked:
+            self._sight = None
+            return None
+        if sight is None or now_s - sight.at_s > _AWAY_S:
+            self._sight = _Sight(glance(self._pid, alone=True), look(self._pid), now_s, now_s, now_s)
+            return None
+        before, after = sight, glance(self._pid, alone=True)
+        if before.glance and after and after.moved_since(before.glance):
+            sight.moved_s = now_s
+        still_s, asked_s = now_s - sight.moved_s, now_s - sight.asked_s
+        is_stuck = still_s > loading_still_s(limits) or asked_s > loading_s(limits)
+        finding = None
+        if is_stuck or (still_s > warn_after_s(limits) and not sight.warned):
+            seen = (before.glance, after, now_s - sight.at_s, before.look, look(self._pid))
+            finding = find_cause(evidence_of(self._pid, *seen, stage="load"))
+            what = f"the process that workers are started from (pid {self._pid}) has not moved for {still_s:.0f} s"
+            then = f"after {asked_s:.0f} s without an answer it is replaced" if is_stuck else "no worker can be started"
+            rest = "" if sight.warned else f"{lines_of(finding)}\n  hint: {finding.hint}"
+            logger.warning("antifreeze: %s: it %s; %s%s", what, finding.title, then, rest)
+            sight.warned = True
+        sight.glance, sight.look, sight.at_s = after, look(self._pid), now_s
+        return finding if is_stuck else None
