@@ -22,6 +22,7 @@ from worker_processes import PATIENCE_S, identity, lives, nurseries, send, state
 from worker_trainers import Trainer, Trainers
 
 import antifreeze as af
+from antifreeze.crew import _keeper
 
 STUCK = Fault("holds_the_interpreter", "sample", 30)
 ASLEEP = Fault("sleeps", "sample", 30)
@@ -668,6 +669,39 @@ def test_an_interpreter_that_does_not_come_up_is_an_error(does: str, run: Run, t
     found = run(NURSERY.format(folder=str(tmp_path), does=does)).line()
 
     assert found == "startup the process that workers are started from ended 3 times before it was ready"
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        (None, "ConfigError: sys.executable is empty, so no worker"),
+        ("/opt/train", "ConfigError: sys.executable is /opt/train, a packed program, so no worker"),
+        ("/opt/python3", "WorkerDied: a worker could not be started or heard: [Errno 2] No such file"),
+    ],
+)
+def test_without_an_interpreter_there_is_an_error_and_no_endless_start(
+    program: str | None, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A packed program would start itself, and that one itself again."""
+    monkeypatch.setattr(sys, "executable", program)
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    with pytest.raises(af.AntifreezeError) as caught:
+        next(iter(make("map")))
+
+    assert f"{type(caught.value).__name__}: {caught.value}".startswith(words)
+    assert "sys.executable" in str(caught.value.hint)
+
+
+def test_a_keeper_that_fails_again_and_again_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it is that we have not thought of, nobody waits for workers that nobody starts."""
+
+    def fail() -> Any:
+        raise ValueError("something else")
+
+    until(gone, "the nursery of other tests is gone")
+    monkeypatch.setattr(_keeper, "start_nursery", fail)
+    with pytest.raises(af.WorkerDied, match="fails again and again: ValueError: something else"):
+        next(iter(make("map")))
 
 
 def test_an_interpreter_that_stands_still_is_an_error(run: Run, tmp_path: Path) -> None:

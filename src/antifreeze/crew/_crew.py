@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from antifreeze.child import Cancel, Ready, Results, Start, Task
-from antifreeze.core import AntifreezeError, WorkerDied
+from antifreeze.core import AntifreezeError
 from antifreeze.crew._bell import Bell
 from antifreeze.crew._failures import no_descriptors, user_error
 from antifreeze.crew._keeper import the_keeper
@@ -123,7 +123,7 @@ class Crew:
                 gone.close()
         self.wake()
 
-    def doomed(self, error: WorkerDied) -> None:
+    def doomed(self, error: AntifreezeError) -> None:
         """Hear from the keeper that no worker can be had."""
         with self.lock:
             self.fatal = error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import pickle
 import resource
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,12 +27,23 @@ def no_descriptors(error: OSError) -> WorkerDied:
     """Return the error for workers that cannot be started or heard because the system refuses something."""
     limit = f" ({resource.getrlimit(resource.RLIMIT_NOFILE)[0]} file descriptors are allowed)"
     words = f"{error}{limit if error.errno in (errno.EMFILE, errno.ENFILE) else ''}"
+    hint = (
+        "raise the limit with `ulimit -n 4096` (EMFILE: too many open files), free memory (ENOMEM), use fewer workers"
+    )
+    if error.errno in (errno.ENOENT, errno.EACCES, errno.ENOEXEC):
+        hint = f"sys.executable must be a Python interpreter that can import antifreeze; it is {sys.executable!r}"
+    failed = WorkerDied(f"a worker could not be started or heard: {words}", hint=hint, worker=-1, cause="startup")
+    failed.__cause__ = error
+    return failed
+
+
+def keeper_failed(error: Exception) -> WorkerDied:
+    """Return the error for workers that nobody looks after any more."""
     failed = WorkerDied(
-        f"a worker could not be started or heard: {words}",
-        hint="raise the limit with `ulimit -n 4096` (EMFILE: too many open files), free memory (ENOMEM), or use fewer "
-        "workers",
+        f"the thread that keeps workers fails again and again: {type(error).__name__}: {error}",
+        hint="its traceback stands above. This is a fault of antifreeze: please report it",
         worker=-1,
-        cause="startup",
+        cause="unknown",
     )
     failed.__cause__ = error
     return failed

@@ -18,9 +18,9 @@ import weakref
 from collections import deque
 from typing import Any, NamedTuple, Protocol
 
-from antifreeze.core import WorkerDied
+from antifreeze.core import AntifreezeError
 from antifreeze.crew._bell import Bell
-from antifreeze.crew._failures import never_ready, no_descriptors
+from antifreeze.crew._failures import keeper_failed, never_ready, no_descriptors
 from antifreeze.crew._nursery import Nursery, start_nursery
 from antifreeze.crew._terms import Terms
 from antifreeze.nursery import Bear, Born, Bury, Died, Hello, kill_group
@@ -52,7 +52,7 @@ class Kept(Protocol):
         """Look whether everything moves; called every tenth of a second or so."""
         ...
 
-    def doomed(self, error: WorkerDied) -> None:
+    def doomed(self, error: AntifreezeError) -> None:
         """Hear that no worker can be had."""
         ...
 
@@ -78,7 +78,7 @@ class Keeper:
         self._asked: dict[int, int] = {}
         """Workers that the nursery was asked for and that have not ended, with their processes; 0 if not yet born."""
         self._nursery: Nursery | None = None
-        self._failures = 0
+        self._failures = self._faults = 0
         self._why: Finding | None = None
         """What was found of a nursery that stood still, if that is how the last one was lost."""
         self._checked_s = 0.0
@@ -147,8 +147,14 @@ class Keeper:
                     if not (self._nursery or self._kept or self._requests or self._ending):
                         self._thread = None
                         break
-            except Exception:  # border: whatever fails here must not end the thread, for every worker would end with it
+                self._faults = 0
+            except (
+                Exception
+            ) as error:  # border: what fails here must not end the thread: every worker would end with it
                 logger.exception("antifreeze: the keeper of workers has failed, and goes on")
+                self._faults += 1
+                if self._faults >= _TRIES:
+                    self._doom(keeper_failed(error))
                 time.sleep(TEND_S)
         self._resting.set()  # Order: after the end was noted. Who saw the thread before waits for this
 
@@ -232,12 +238,15 @@ class Keeper:
             return False
         try:
             self._nursery = start_nursery()
+        except AntifreezeError as error:
+            self._doom(error)
+            return False
         except OSError as error:
             self._doom(no_descriptors(error))
             return False
         return True
 
-    def _doom(self, error: WorkerDied) -> None:
+    def _doom(self, error: AntifreezeError) -> None:
         """Tell all crews that no worker can be had."""
         self._failures = 0
         while self._requests:

@@ -73,14 +73,17 @@ class Nursery:
 
 def start_nursery() -> Nursery:
     """Start the process. Call this only in a thread that lives as long as the nursery shall."""
-    if not sys.executable:
+    # A program that was packed with its interpreter would start itself, and that one itself again.
+    program = sys.executable or ""
+    if not program or (getattr(sys, "frozen", False) and "python" not in Path(program).name):
+        what = f"is {program}, a packed program," if program else "is empty,"
         hint = "set sys.executable to the path of a Python interpreter that can import antifreeze"
-        raise ConfigError("sys.executable is empty, so no worker can be started", hint=hint, argument="num_workers")
+        raise ConfigError(f"sys.executable {what} so no worker can be started", hint=hint, argument="num_workers")
     ours, theirs = pair()
     package = Path(__file__).parents[1]
     script = package / "nursery" / "start.py"
     command = [sys.executable, "-P", *_flags(), str(script), str(os.getpid()), str(package.parent)]
-    with theirs:
+    try:
         # Not subprocess: at exit it would warn of a process that is still there, as this one is meant to be. Ctrl-C in
         # a terminal goes to all processes of its session, so the nursery gets one of its own.
         pid = os.posix_spawn(
@@ -90,6 +93,11 @@ def start_nursery() -> Nursery:
             file_actions=[(os.POSIX_SPAWN_DUP2, theirs.fileno(), 0)],
             setsid=True,
         )
+    except BaseException:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
     return Nursery(pid, Channel(ours))
 
 
