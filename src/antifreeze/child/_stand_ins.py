@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import importlib
 import multiprocessing.reduction
-import multiprocessing.resource_tracker
 import multiprocessing.synchronize
 import os
 import queue
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from antifreeze.child._rebuilt import Reduce, rebuilder
 
 _LOOK_S = 0.001
 _LONGEST_LOOK_S = 0.05
+_TRACKER = "multiprocessing.resource_tracker"
 _handles: list[int] = []
 
 
@@ -37,16 +39,12 @@ def received_handles(fds: list[int], tracker: int) -> Iterator[None]:
     """
     _handles[:] = fds
     if tracker >= 0:
-        _tracker_of_this_process()._fd = os.dup(fds[tracker])
+        importlib.import_module(_TRACKER)._resource_tracker._fd = os.dup(fds[tracker])
     try:
         yield
     finally:
         while _handles:
             os.close(_handles.pop())
-
-
-def _tracker_of_this_process() -> Any:
-    return multiprocessing.resource_tracker._resource_tracker
 
 
 class Handle:
@@ -145,7 +143,8 @@ class Handing:
 
     def duplicate_tracker(self) -> int:
         """Note the way to the process in which multiprocessing writes down what has a name; -1 if there is none."""
-        fd = _tracker_of_this_process()._fd
+        tracker: Any = sys.modules.get(_TRACKER)
+        fd = None if tracker is None else tracker._resource_tracker._fd
         return -1 if fd is None else self.duplicate_for_child(fd)
 
     def reducer(self, kind: type) -> Reduce | None:

@@ -71,20 +71,29 @@ class Parcel:
         self._handing.close()
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
-    def __init__(self, file: Any, handing: Handing) -> None:
-        super().__init__(file, protocol=5, buffer_callback=self._stays_inside)
-        self._handing, self.mappings = handing, Mappings(handing.duplicate_for_child)
-        self.raws: list[Any] = []
-        """Buffers that stand beside the pickle."""
-        self.modules: set[str] = set()
+class _Beside:
+    """Buffers that stand beside a pickle."""
 
-    def _stays_inside(self, buffer: pickle.PickleBuffer) -> bool:
+    def __init__(self, handing: Handing) -> None:
+        self.mappings = Mappings(handing.duplicate_for_child)
+        self.raws: list[Any] = []
+
+    def leave_inside(self, buffer: pickle.PickleBuffer) -> bool:
+        """Take a buffer, unless it is small and nobody else writes to it."""
         memory = np.frombuffer(buffer.raw(), np.uint8)
         if len(memory) < _SMALL and not self.mappings.is_shared(memory):
             return True
         self.raws.append(memory)
         return False
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
+    def __init__(self, file: Any, handing: Handing) -> None:
+        # Not a method of its own: the pickler would be in a cycle, and with it all that it has seen.
+        self.beside = _Beside(handing)
+        super().__init__(file, protocol=5, buffer_callback=self.beside.leave_inside)
+        self._handing = handing
+        self.modules: set[str] = set()
 
     def reducer_override(self, obj: Any) -> Any:
         if is_tensor(obj):
@@ -134,8 +143,8 @@ def make_parcel(program: Any, seed: int, by_value: set[str]) -> Parcel:
                 pickler.dump((program, seed))
             except Exception as error:
                 raise explained(program, error) from error
-        buffers = [np.frombuffer(file.getbuffer(), np.uint8), *pickler.raws]
-        pieces, nbytes = _layout(buffers, pickler.mappings)
+        buffers = [np.frombuffer(file.getbuffer(), np.uint8), *pickler.beside.raws]
+        pieces, nbytes = _layout(buffers, pickler.beside.mappings)
         fd = create("antifreeze-dataset", nbytes)
         for raw, piece in zip(buffers, pieces, strict=True):
             if not isinstance(piece, FilePart):
