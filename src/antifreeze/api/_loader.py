@@ -105,7 +105,6 @@ class StreamingDataLoader:
         self.collate_fn, self.pin_memory = collate_fn, check.flag("pin_memory", pin_memory)
         self.persistent_workers = check.flag("persistent_workers", persistent_workers)
         self.timeout = check.seconds("timeout", timeout)
-        self._limit_s = self.timeout or STALL_LIMIT_S
         self.epoch = 0
         self.rank, self.world_size = rank, world_size
         if (rank, world_size) != (None, None):
@@ -176,7 +175,7 @@ class StreamingDataLoader:
     def _begin(self) -> Place:
         """Return where the epoch begins, or goes on, that is the next one now."""
         if self.num_workers:
-            self.dataset._look(self._limit_s)
+            self.dataset._look(self.timeout or STALL_LIMIT_S)
         ranks, epoch = find_ranks(self.rank, self.world_size), self.epoch
         place = self._place if self._place.epoch == epoch else self._place._replace(epoch=epoch, sample=0)
         shapes = place.shapes or self.dataset._shapes(self._new_lanes(ranks), self._memory_limit)
@@ -207,7 +206,7 @@ class StreamingDataLoader:
         """Yield the batches of an epoch from a place on, each with the place after it."""
         course = self._course(place)
         threads, ahead, limit = self.num_workers, self.prefetch_factor, parse_limit(self._memory_limit)
-        means = Means(threads=threads, ahead=ahead, memory_limit=limit, stall_limit_s=self._limit_s)
+        means = Means(threads=threads, ahead=ahead, memory_limit=limit, stall_limit_s=self.timeout or STALL_LIMIT_S)
         blocks = course.blocks(means)
         # Closed here, not when it is dropped: an error that the user keeps holds this frame, and with it the threads.
         with closing(blocks), self._watched(blocks, course), self._history.adding(blocks.spent):

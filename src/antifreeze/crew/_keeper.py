@@ -148,9 +148,8 @@ class Keeper:
                         self._thread = None
                         break
                 self._faults = 0
-            except (
-                Exception
-            ) as error:  # border: what fails here must not end the thread: every worker would end with it
+            except Exception as error:
+                # border: whatever fails here must not end the thread, for every worker would end with it
                 logger.exception("antifreeze: the keeper of workers has failed, and goes on")
                 self._faults += 1
                 if self._faults >= _TRIES:
