@@ -25,6 +25,7 @@ from antifreeze.transport._memory import Access, Bytes, map_bytes
 _LINE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (....) ([0-9a-f]+) \S+ (\d+) +(/.*)")
 _ACCESS = {"r": mmap.ACCESS_READ, "w": mmap.ACCESS_WRITE, "c": mmap.ACCESS_COPY}
 _ESCAPED = re.compile(r"\\([0-7]{3})")
+_DEVICE = re.compile(r"/dev/(?!shm/|zero\b)")
 _MOST_HANDED = 100
 """How many files without a name come along: the kernel limits how many descriptors are on their way."""
 
@@ -52,8 +53,12 @@ class _Mapping(NamedTuple):
 
     @property
     def is_written_by_others(self) -> bool:
-        """Whether what one process writes is seen by all that have it mapped; what stands in batches does not count."""
-        return self.modes[1] == "w" and self.modes[3] == "s" and not self.path.startswith("/memfd:antifreeze-")
+        """Whether what one process writes is seen by all that have it mapped.
+
+        Batches of ours do not count, nor memory that a driver has lent: it belongs to whoever has it.
+        """
+        is_lent = self.path.startswith("/memfd:antifreeze-") or bool(_DEVICE.match(self.path))
+        return self.modes[1] == "w" and self.modes[3] == "s" and not is_lent
 
 
 class Mappings:
