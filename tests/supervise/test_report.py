@@ -119,6 +119,11 @@ def test_an_empty_report_is_a_report() -> None:
     assert str(Report()).splitlines()[0] == "antifreeze: 0 epochs, 0 batches, 0 samples in 0.0 s"
 
 
+def test_a_notebook_does_not_show_it_twice() -> None:
+    """What was printed is not written once more below it, field by field."""
+    assert repr(Report(delivered_batches=2000, epochs=3)) == "<Report: 2,000 batches in 3 epochs; print(it) shows all>"
+
+
 def test_a_report_travels() -> None:
     """It can be kept beside a checkpoint."""
     report = report_of(restarts=(restart_of(Cause.LOCK),))

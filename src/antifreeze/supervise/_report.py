@@ -95,6 +95,10 @@ class Report:
     def __str__(self) -> str:
         return render(self)
 
+    def __repr__(self) -> str:
+        # A notebook shows what the last line of a cell returns, under what report() has printed there.
+        return f"<Report: {self.delivered_batches:,} batches in {self.epochs:,} epochs; print(it) shows all>"
+
 
 # -- advice --------------------------------------------------------------------------------------------------------
 
