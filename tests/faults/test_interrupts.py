@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import random
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -14,6 +15,7 @@ from worker_datasets import plain
 from worker_engines import ENGINES, make, undisturbed
 
 import antifreeze as af
+from conftest import write
 
 ROOT = str(Path(af.__file__).parent)
 DRAWING = {"_sources.py", "_indices.py", "_cut.py", "_rows.py"}
@@ -48,14 +50,10 @@ def interrupted(iterator: Any, line: int) -> Any:
         sys.settrace(before)
 
 
-@pytest.mark.parametrize("persistent", [False, True])
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("seed", [*range(5), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(5, 100))])
-def test_an_interrupt_at_any_line_loses_nothing(engine: str, persistent: bool, seed: int) -> None:
-    """In two epochs, the second of which may have the workers of the first."""
+def check(loader: Any, undisturbed: list[list[Any]], plain: Callable[[Any], Any], seed: int) -> None:
+    """Interrupt each epoch once, somewhere, and go on."""
     rng, interrupts = random.Random(seed), 0  # noqa: S311
-    loader = make(engine, persistent_workers=persistent)
-    for expected in undisturbed(engine, 2):
+    for expected in undisturbed:
         iterator, found = iter(loader), []
         place, line = rng.randint(1, len(expected) - 1), int(10 ** rng.uniform(0, 3))
         while True:
@@ -69,4 +67,32 @@ def test_an_interrupt_at_any_line_loses_nothing(engine: str, persistent: bool, s
             else:
                 found.append(plain(batch))
         assert found == expected
-    assert interrupts <= 2
+    assert interrupts <= len(undisturbed)
+
+
+SEEDS = [*range(5), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(5, 100))]
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_interrupt_at_any_line_loses_nothing(engine: str, persistent: bool, seed: int) -> None:
+    """In two epochs, the second of which may have the workers of the first."""
+    check(make(engine, persistent_workers=persistent), undisturbed(engine, 2), plain, seed)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_interrupt_while_rows_are_decoded_loses_nothing(num_workers: int, seed: int, tmp_path: Path) -> None:
+    """Where no worker process takes part."""
+    write(tmp_path, [40, 37, 50], group_rows=7)
+    dataset = af.StreamingDataset(tmp_path, format="numpy", shuffle=True, seed=seed)
+
+    def numbers(batch: Any) -> Any:
+        return batch["n"].tolist()
+
+    def make_loader() -> Any:
+        return af.StreamingDataLoader(dataset, batch_size=8, num_workers=num_workers)
+
+    loader = make_loader()
+    check(make_loader(), [[numbers(batch) for batch in loader] for _ in range(2)], numbers, seed)

@@ -31,29 +31,27 @@ class EpochIterator:
         return self
 
     def __next__(self) -> Batch:
-        found = self._in_hand = self._in_hand or self._next()
-        if found is None:
+        if self._in_hand is None and not self._is_over:
+            self._fetch()
+        if self._in_hand is None:
+            self._batches, self._is_over = None, True
             raise StopIteration
-        self._place = self._loader._place = found[0]
+        place, batch = self._in_hand
+        self._place = self._loader._place = place
         self._in_hand = None
-        return found[1]
+        return batch
 
-    def _next(self) -> tuple[Place, Batch] | None:
-        if self._is_over:
-            return None
+    def _fetch(self) -> None:
         try:
             if self._place is None:
-                self._place = self._loader._begin()
-                self._number = self._place.epoch
+                place = self._loader._begin()
+                self._number, self._place = place.epoch, place
             if self._batches is None and self._place.epoch == self._number:
                 self._batches = self._loader._batches(self._place)
-            found = next(self._batches, None) if self._batches is not None else None
+            self._in_hand = next(self._batches, None) if self._batches is not None else None
         except BaseException as error:
             self._batches, self._is_over = None, isinstance(error, AntifreezeError)
             raise
-        if found is None:
-            self._batches, self._is_over = None, True
-        return found
 
     def close(self) -> None:
         """End the epoch here."""
