@@ -8,7 +8,7 @@ import pytest
 
 from antifreeze.crew import _bedside
 from antifreeze.crew._bedside import Bedside
-from antifreeze.supervise import Finding, Glance, Limits, Look, loading_s, loading_still_s, warn_after_s
+from antifreeze.supervise import Finding, Glance, Limits, Look, loading_s, loading_still_s, loading_warn_s
 
 LOOK_S = 0.5
 
@@ -46,7 +46,7 @@ def bed(request: Any, monkeypatch: pytest.MonkeyPatch) -> Bed:
 
 def test_one_that_stands_still_is_warned_of_once_and_then_replaced(bed: Bed, caplog: pytest.LogCaptureFixture) -> None:
     """The warning has the evidence; who reads the next message has read it."""
-    still_s, warn_s = loading_still_s(bed.limits), warn_after_s(bed.limits)
+    still_s, warn_s = loading_still_s(bed.limits), loading_warn_s(bed.limits)
     assert bed.watch(warn_s) is None
     assert caplog.text == ""
     assert bed.watch(still_s - warn_s - 2 * LOOK_S) is None

@@ -21,6 +21,9 @@ from antifreeze.supervise import (
     Limits,
     Warn,
     decide,
+    loading_s,
+    loading_still_s,
+    loading_warn_s,
     patience_s,
     warn_after_s,
 )
@@ -205,3 +208,22 @@ def test_patience_grows_with_what_speaks_for_the_worker(
     assert patience_s(limits, replace(seen, moves=True), slowest_s, num_samples) >= limit_s
     assert patience_s(limits, seen, 2 * slowest_s, num_samples) >= limit_s
     assert patience_s(limits, seen, slowest_s, 0) >= limit_s
+
+
+@pytest.mark.parametrize(
+    ("limit_s", "still_s", "in_all_s", "warn_s"),
+    [(None, 60, 300, 10), (0.5, 5, 30, 2.5), (2, 5, 30, 2.5), (8, 8, 80, 4), (60, 60, 600, 10)],
+)
+def test_a_process_that_imports_has_time_of_its_own(
+    limit_s: float | None, still_s: float, in_all_s: float, warn_s: float
+) -> None:
+    """By default, and with a limit that was meant for samples."""
+    limits = Limits(stall_limit_s=limit_s)
+
+    assert (loading_still_s(limits), loading_s(limits), loading_warn_s(limits)) == (still_s, in_all_s, warn_s)
+
+
+@given(limits=limits_of)
+def test_who_imports_is_warned_of_before_it_is_replaced(limits: Limits) -> None:
+    """And who moves has more time than who does not."""
+    assert loading_warn_s(limits) <= loading_still_s(limits) <= loading_s(limits)

@@ -17,8 +17,8 @@ from antifreeze.supervise import (
     glance,
     loading_s,
     loading_still_s,
+    loading_warn_s,
     look,
-    warn_after_s,
 )
 
 logger = logging.getLogger("antifreeze")
@@ -59,7 +59,7 @@ class Bedside:
         still_s, asked_s = now_s - sight.moved_s, now_s - sight.asked_s
         is_stuck = still_s > loading_still_s(limits) or asked_s > loading_s(limits)
         finding = None
-        if is_stuck or (still_s > warn_after_s(limits) and not sight.warned):
+        if is_stuck or (still_s > loading_warn_s(limits) and not sight.warned):
             seen = (before.glance, after, now_s - sight.at_s, before.look, look(self._pid))
             finding = find_cause(evidence_of(self._pid, *seen, stage="load"))
             what = f"the process that workers are started from (pid {self._pid}) has not moved for {still_s:.0f} s"

@@ -23,6 +23,7 @@ from antifreeze.supervise._policy import (
     decide,
     loading_s,
     loading_still_s,
+    loading_warn_s,
     patience_s,
     warn_after_s,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "Limits",
     "loading_s",
     "loading_still_s",
+    "loading_warn_s",
     "look",
     "Look",
     "MOST_ATTEMPTS",

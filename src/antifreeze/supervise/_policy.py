@@ -138,6 +138,11 @@ def loading_still_s(limits: Limits) -> float:
     return LATER_S if limit_s is None else max(STOPPED_S, limit_s)
 
 
+def loading_warn_s(limits: Limits) -> float:
+    """Return how long such a process stands still before people hear of it: on a busy machine, a moment is nothing."""
+    return max(warn_after_s(limits), STOPPED_S / 2)
+
+
 def warn_after_s(limits: Limits) -> float:
     """Return how long the trainer waits before it hears why."""
     limit_s = limits.stall_limit_s
