@@ -234,6 +234,15 @@ def test_memory_that_processes_share_stays_shared(what: str, length: int) -> Non
     assert type(found) is type(array)
 
 
+def test_what_is_empty_or_small_travels_beside_shared_memory() -> None:
+    """It is looked at, and is nobody's but its own."""
+    shared, alone = torch.zeros(3).share_memory_(), np.arange(5)
+    (_, empty, nothing, found), _ = sent((shared, np.empty((0, 3)), torch.empty(0), alone))
+    found[0] = 7
+
+    assert (empty.shape, tuple(nothing.shape), int(alone[0])) == ((0, 3), (0,), 0)
+
+
 def test_two_views_of_shared_memory_are_of_the_same() -> None:
     """Also if they overlap."""
     tensor = torch.zeros(100).share_memory_()

@@ -80,8 +80,11 @@ class _Beside:
 
     def leave_inside(self, buffer: pickle.PickleBuffer) -> bool:
         """Take a buffer, unless it is small and nobody else writes to it."""
-        memory = np.frombuffer(buffer.raw(), np.uint8)
-        if len(memory) < _SMALL and not self.mappings.is_shared(memory):
+        raw = buffer.raw()
+        if raw.nbytes < _SMALL and not self.mappings.any_shared:  # of these, a dataset may have millions
+            return True
+        memory = np.frombuffer(raw, np.uint8)
+        if raw.nbytes < _SMALL and not self.mappings.is_shared(memory):
             return True
         self.raws.append(memory)
         return False

@@ -74,12 +74,13 @@ class Mappings:
             _Mapping(int(begin, 16), int(end, 16), modes, int(start, 16), int(number), _unescaped(path))
             for begin, end, modes, start, number, path in found
         ]
-        self._any_shared = any(mapping.is_written_by_others for mapping in self._mappings)
+        self.any_shared = any(mapping.is_written_by_others for mapping in self._mappings)
+        """Whether ``is_shared`` can be true at all."""
         self._hand, self._handed = hand, dict[tuple[int, str], tuple[int, os.stat_result]]()
 
     def is_shared(self, memory: Bytes) -> bool:
         """Tell whether memory is for several processes to write to: a copy of it would not be the same."""
-        mapping = self._mapping(memory) if self._any_shared else None
+        mapping = self._mapping(memory) if self.any_shared else None
         return mapping is not None and mapping.is_written_by_others
 
     def part(self, memory: Bytes) -> FilePart | None:
