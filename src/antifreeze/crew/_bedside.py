@@ -62,8 +62,9 @@ class Bedside:
         if is_stuck or (still_s > loading_warn_s(limits) and not sight.warned):
             seen = (before.glance, after, now_s - sight.at_s, before.look, look(self._pid))
             finding = find_cause(evidence_of(self._pid, *seen, stage="load"))
-            what = f"the process that workers are started from (pid {self._pid}) has not moved for {still_s:.0f} s"
-            then = f"after {asked_s:.0f} s without an answer it is replaced" if is_stuck else "no worker can be started"
+            what = f"the process that workers are started from (pid {self._pid}) has not answered for {asked_s:.0f} s"
+            what += f", nor moved for {still_s:.0f} s" if still_s >= 1 else ""
+            then = "it is replaced" if is_stuck else "no worker can be started"
             rest = "" if sight.warned else f"{lines_of(finding)}\n  hint: {finding.hint}"
             logger.warning("antifreeze: %s: it %s; %s%s", what, finding.title, then, rest)
             sight.warned = True

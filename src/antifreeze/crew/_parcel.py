@@ -53,11 +53,10 @@ class Parcel:
     """What every worker of a crew is born with. Closed by the crew."""
 
     def __init__(
-        self, fd: int, pieces: list[Place], handing: Handing, modules: tuple[str, ...], settings: Settings
+        self, fd: int, pieces: list[Place], handing: Handing, modules: tuple[str, ...], settings: Settings, tracker: int
     ) -> None:
         self.fd, self.pieces, self.modules, self.settings = fd, pieces, modules, settings
-        self._handing = handing
-        self.tracker = handing.duplicate_tracker()
+        self._handing, self.tracker = handing, tracker
 
     def fds(self) -> list[int]:
         """Return descriptors to send along, for the receiver; the channel closes them."""
@@ -148,6 +147,7 @@ def make_parcel(program: Any, seed: int, by_value: set[str]) -> Parcel:
                 raise explained(program, error) from error
         buffers = [np.frombuffer(file.getbuffer(), np.uint8), *pickler.beside.raws]
         pieces, nbytes = _layout(buffers, pickler.beside.mappings)
+        tracker = handing.duplicate_tracker()
         fd = create("antifreeze-dataset", nbytes)
         for raw, piece in zip(buffers, pieces, strict=True):
             if not isinstance(piece, FilePart):
@@ -160,7 +160,7 @@ def make_parcel(program: Any, seed: int, by_value: set[str]) -> Parcel:
             os.close(fd)
         raise
     modules = ("torch",) if needs_torch(pickler.modules) else getattr(program, "modules", ())
-    return Parcel(fd, pieces, handing, modules, settings)
+    return Parcel(fd, pieces, handing, modules, settings, tracker)
 
 
 def _layout(raws: list[Any], mappings: Mappings) -> tuple[list[Place], int]:
