@@ -14,7 +14,7 @@ import antifreeze
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src/antifreeze").rglob("*.py"))
-MODULE_LINES = 300
+MODULE_LINES = 500
 FUNCTION_LINES = 40
 BLOCKING = {"get", "join", "wait", "acquire", "result", "recv"}
 
@@ -25,7 +25,7 @@ def names(path: Path) -> str:
 
 @pytest.mark.parametrize("path", SOURCES, ids=names)
 def test_a_module_fits_in_one_sitting(path: Path) -> None:
-    """A file that grows past it holds two ideas."""
+    """Most modules have 100 to 400 lines; one that grows past this limit holds two ideas."""
     assert len(path.read_text().splitlines()) <= MODULE_LINES
 
 
