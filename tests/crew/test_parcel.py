@@ -8,7 +8,6 @@ import io
 import mmap
 import multiprocessing as mp
 import os
-import pickle
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +19,7 @@ import pytest
 import torch
 
 from antifreeze import NotPicklable
-from antifreeze.child import bytes_at
+from antifreeze.child import UserError, bytes_at, load_program
 from antifreeze.crew._parcel import make_parcel
 from antifreeze.transport import create, map_bytes
 
@@ -39,16 +38,14 @@ def make_inner(number: int) -> Any:
 
 def sent(program: Any) -> tuple[Any, int]:
     """Return what a worker gets, and how many bytes of memory it took."""
-    parcel = make_parcel(program, 0, {__name__})
+    parcel = make_parcel(program, {__name__})
     fd, *handles = parcel.fds()
     parcel.close()
     try:
         nbytes = os.fstat(fd).st_size
-        head, *buffers = bytes_at(parcel.pieces, fd, handles)
-        (found, _) = pickle.loads(head.data, buffers=buffers)  # noqa: S301  we wrote it
-    finally:
-        for each in (fd, *handles):
-            os.close(each)
+        found: Any = load_program(parcel.payload, [fd, *handles])
+    except UserError as caught:
+        raise caught.error from caught
     return found, nbytes
 
 
@@ -178,11 +175,11 @@ def test_a_mapped_file_that_is_replaced_on_the_way_is_an_error(tmp_path: Path) -
     path, other = tmp_path / "file", tmp_path / "other"
     for each in (path, other):
         np.zeros(LARGE, np.uint8).tofile(each)
-    parcel = make_parcel(np.memmap(path, np.uint8, "r"), 0, set())
+    parcel = make_parcel(np.memmap(path, np.uint8, "r"), set())
     other.rename(path)
     try:
         with pytest.raises(FileNotFoundError, match="replaced by another"):
-            bytes_at(parcel.pieces, parcel.fd, [])
+            bytes_at(parcel.payload.pieces, parcel.fd, [])
     finally:
         parcel.close()
 
@@ -206,7 +203,7 @@ def test_a_mapping_itself_is_made_again(access: int, file: Path) -> None:
 def test_memory_that_is_mapped_from_no_file_is_refused() -> None:
     """It is this process's alone."""
     with mmap.mmap(-1, LARGE) as mapped, pytest.raises(NotPicklable, match="mmap"):
-        make_parcel(Holder(mapped), 0, set())
+        make_parcel(Holder(mapped), set())
 
 
 # -- memory that processes share -----------------------------------------------------------------------------------

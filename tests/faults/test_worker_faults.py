@@ -42,12 +42,14 @@ from worker_datasets import (
 from worker_engines import ENGINES, AsIterable, make, undisturbed
 from worker_processes import (
     awaits_signals,
+    bases,
     identity,
     lives,
     nurseries,
     programs,
     send,
     state_of,
+    templates,
     threads_of,
     until,
     workers,
@@ -225,10 +227,18 @@ def _to_nursery(number: signal.Signals) -> Blow:
     return lambda: send(number, nurseries())
 
 
+def _to_template(number: signal.Signals) -> Blow:
+    return lambda: send(number, templates())
+
+
+def _to_modules(number: signal.Signals) -> Blow:
+    return lambda: send(number, bases())
+
+
 def _to_everybody(number: signal.Signals) -> Blow:
     def blow() -> None:
-        nursery, all_workers = nurseries(), workers()
-        send(number, nursery + all_workers)
+        everybody = nurseries() + bases() + templates() + workers()
+        send(number, everybody)
 
     return blow
 
@@ -238,6 +248,10 @@ BLOWS: dict[str, Blow] = {
     "all killed": _to_all(signal.SIGKILL),
     "nursery killed": _to_nursery(signal.SIGKILL),
     "nursery and all killed": _to_everybody(signal.SIGKILL),
+    "template killed": _to_template(signal.SIGKILL),
+    "modules killed": _to_modules(signal.SIGKILL),
+    "template stopped": _to_template(signal.SIGSTOP),
+    "modules stopped": _to_modules(signal.SIGSTOP),
     "one stopped": _to_one(signal.SIGSTOP),
     "all stopped": _to_all(signal.SIGSTOP),
     "nursery stopped": _to_nursery(signal.SIGSTOP),
@@ -266,7 +280,9 @@ def test_a_blow_in_the_middle_of_an_epoch(engine: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", ["one killed", "all stopped", "nursery killed", "nursery stopped"])
+@pytest.mark.parametrize(
+    "name", ["one killed", "all stopped", "nursery killed", "nursery stopped", "template killed", "template stopped"]
+)
 def test_a_blow_between_epochs(engine: str, name: str) -> None:
     """Workers that stay for the next epoch are idle; nobody waits for them, and nobody looks at what they do."""
     loader = make(engine, stall_limit=1, persistent_workers=True)
@@ -289,7 +305,9 @@ def test_all_are_killed_again_and_again() -> None:
     assert found == undisturbed("map")[0]
 
 
-@pytest.mark.parametrize("name", ["nursery killed", "nursery and all killed", "all killed", "nursery stopped"])
+@pytest.mark.parametrize(
+    "name", ["nursery killed", "nursery and all killed", "all killed", "nursery stopped", "template killed"]
+)
 @pytest.mark.parametrize("num_workers", [1, 4])
 def test_a_blow_while_workers_start(name: str, num_workers: int) -> None:
     """One blow, and not one for each of them: it says nothing about the dataset."""
@@ -303,7 +321,9 @@ def test_a_blow_while_workers_start(name: str, num_workers: int) -> None:
     thread.join(60)
 
 
-@pytest.mark.parametrize("name", ["one killed", "nursery killed", "nursery stopped"])
+@pytest.mark.parametrize(
+    "name", ["one killed", "nursery killed", "nursery stopped", "template killed", "modules killed"]
+)
 def test_what_a_worker_has_started_ends_with_it(name: str, flag: str) -> None:
     """Also if it goes with its nursery, which is the one to know of it otherwise."""
     loader = make("map", fault_at("middle", "waits_for_a_child", flag), num_workers=1)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from worker_datasets import LENGTH, Fault, Several, plain
 from worker_engines import ENGINES, make, undisturbed
-from worker_processes import PATIENCE_S, nurseries, send, workers
+from worker_processes import PATIENCE_S, bases, nurseries, send, templates, workers
 
 import antifreeze as af
 
@@ -66,8 +66,8 @@ def choose(seed: int, folder: Path) -> Trial:
         faults.append(Fault("raises", "sample", raises_at))
     if how in ("outside", "nursery"):
         # Workers only if nothing else happens to them: a sample at which two are lost counts as the reason.
-        whom = rng.choice(["nursery", "everybody"] if how == "nursery" else ["one", "all", "nursery", "everybody"])
-        whom = "nursery" if how == "nursery" else whom
+        servers = ["nursery", "template", "modules"]
+        whom = rng.choice(servers if how == "nursery" else ["one", "all", *servers, "everybody"])
         last = -(-num_samples // options["batch_size"])
         blow = (rng.choice(SIGNALS), whom, rng.randrange(epochs), rng.randrange(last), rng.choice([0, 0, 0.005, 0.05]))
     step_s = rng.choice([0.0, 0.0, 0.001, 0.01])
@@ -77,8 +77,15 @@ def choose(seed: int, folder: Path) -> Trial:
 def strike(number: signal.Signals, whom: str, delay_s: float) -> None:
     """Send the signal."""
     time.sleep(delay_s)
-    found = {"one": lambda: workers()[:1], "all": workers, "nursery": nurseries}
-    send(number, nurseries() + workers() if whom == "everybody" else found[whom]())
+    found = {
+        "one": lambda: workers()[:1],
+        "all": workers,
+        "nursery": nurseries,
+        "template": templates,
+        "modules": bases,
+        "everybody": lambda: nurseries() + bases() + templates() + workers(),
+    }
+    send(number, found[whom]())
 
 
 def read(trial: Trial, batches: Iterator[Any], epoch: int) -> tuple[list[tuple[int, bytes]], list[str]]:

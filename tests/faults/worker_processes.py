@@ -68,9 +68,27 @@ def nurseries(trainer: int | None = None) -> list[int]:
     return [pid for pid in _children(trainer or os.getpid()) if _is_named(pid, "af-nursery")]
 
 
+def _descendants(pid: int) -> list[int]:
+    return [found for child in _children(pid) for found in (child, *_descendants(child))]
+
+
+def _named(name: str, trainer: int | None) -> list[int]:
+    return [pid for server in nurseries(trainer) for pid in _descendants(server) if _is_named(pid, name)]
+
+
 def workers(trainer: int | None = None) -> list[int]:
     """Return the worker processes of a trainer, by default of this process."""
-    return [pid for nursery in nurseries(trainer) for pid in _children(nursery) if _is_named(pid, "af-worker")]
+    return _named("af-worker", trainer)
+
+
+def templates(trainer: int | None = None) -> list[int]:
+    """Return the processes that have loaded the dataset of a loader."""
+    return _named("af-template", trainer)
+
+
+def bases(trainer: int | None = None) -> list[int]:
+    """Return the processes that have imported modules, and of which templates are forked."""
+    return _named("af-modules", trainer)
 
 
 def programs(trainer: int | None = None) -> list[int]:

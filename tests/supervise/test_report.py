@@ -44,7 +44,7 @@ ADVICE: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
     ("inline", {"num_workers": 0, "stage_s": {"fetch": 50.0}}, ("set num_workers=1", "50%", "4 cores")),
     ("inline, much to do", {"num_workers": 0, "stage_s": {"fetch": 90.0}, "training_s": 9.0}, ("num_workers=4",)),
     ("batches of one", {"batch_size": 1, "stage_s": {"fetch": 0.5}}, ("raise batch_size", "0.50 ms", "50%")),
-    ("slow to start", {"stage_s": {"start": 90.0, "fetch": 9.0}}, ("start faster", "91%")),
+    ("slow to start", {"stage_s": {"start": 90.0, "fetch": 9.0}}, ("persistent_workers=True", "91%")),
     ("one sample", {"stage_s": {"fetch": 20.0}, "slowest_sample": ("x7", 19.0)}, ("prefetch_factor", "x7", "19.0 s")),
     ("not the limit", IDLE, ("not what limits you", "99%")),
     ("too many workers", {**IDLE, "num_workers": 4, "stage_s": {"fetch": 50.0}}, ("num_workers=1 would do",)),

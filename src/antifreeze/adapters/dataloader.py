@@ -113,6 +113,19 @@ class DataLoader(torch.utils.data.DataLoader[Sample]):
         """Return an iterator over one epoch. Nothing is started or drawn before its first batch is asked for."""
         return EpochIterator(self, self._epochs)
 
+    def prestart(self) -> None:
+        """Start the processes that workers are forked from, in the background, and return at once.
+
+        They import what the dataset needs and load it, while this process builds the model. Without this call they
+        start when the first batch is asked for. If the dataset is changed in between, they load it again. Does nothing
+        if ``num_workers`` is 0.
+
+        Raises:
+            NotPicklable: if the dataset cannot be sent to a worker process.
+        """
+        if self.num_workers > 0:
+            self._quarters.prestart(self._make_program())
+
     def state_dict(self) -> dict[str, Any]:
         """Return where the iteration that was begun last stands: after the last batch that was delivered.
 
@@ -171,7 +184,7 @@ class DataLoader(torch.utils.data.DataLoader[Sample]):
 
     def report(self, file: IO[str] | None = None) -> Report:
         """Print what happened so far, and what would help most; return the same as an object."""
-        report = self._history.report()
+        report = self._history.report(**self._quarters.facts())
         print(report, file=file or sys.stdout)
         return report
 

@@ -133,6 +133,18 @@ class StreamingDataLoader:
         ranks = find_ranks(self.rank, self.world_size)
         return self._steps(ranks, self._place.lanes or self._new_lanes(ranks), 0).number
 
+    def prestart(self) -> None:
+        """Start the processes that workers are forked from, in the background, and return at once.
+
+        They import what the transform needs, while this process builds the model. Without this call they start when
+        the first batch is asked for. Does nothing if there is no user code to run, or ``num_workers`` is 0.
+
+        Raises:
+            NotPicklable: if the transform or the collate function cannot be sent to a worker process.
+        """
+        if self.num_workers > 0 and not self._code.is_empty:
+            self._quarters.prestart(self._make_program())
+
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch that the next iteration is; each iteration moves on by one."""
         epoch = check.integer("epoch", epoch, 0)
@@ -224,7 +236,7 @@ class StreamingDataLoader:
 
     def report(self, file: IO[str] | None = None) -> Report:
         """Print what happened so far, and what would help most; return the same as an object."""
-        report = self._history.report()
+        report = self._history.report(**self._quarters.facts())
         print(report, file=file or sys.stdout)
         return report
 

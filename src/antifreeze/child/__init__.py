@@ -9,6 +9,7 @@ from antifreeze.child._logs import log_settings
 from antifreeze.child._messages import (
     Cancel,
     Failure,
+    Payload,
     Place,
     Ready,
     Result,
@@ -17,6 +18,7 @@ from antifreeze.child._messages import (
     Skip,
     Stand,
     Start,
+    Surroundings,
     Task,
     Tasks,
     bytes_at,
@@ -24,12 +26,20 @@ from antifreeze.child._messages import (
 from antifreeze.child._programs import Ended, MapProgram, Nothing, Program
 from antifreeze.child._seeding import preserved, seed_now, seeded
 from antifreeze.child._settings import Settings, Variables, interpreter_settings, is_data
-from antifreeze.child._stand_ins import Handing
+from antifreeze.child._settle import take_surroundings
+from antifreeze.child._shared_list import LARGE, SentList, SharedList, buffers_of, encode, with_buffers
+from antifreeze.child._stand_ins import Handing, shared_handles
 from antifreeze.child._states import has_state, opened_state, sealed_state
-from antifreeze.child._worker import DUMP_SIGNAL, MOST_FDS, run
+from antifreeze.child._worker import DUMP_SIGNAL, MOST_FDS, load_program, run
 from antifreeze.transport import Stage
 
 __all__ = [
+    "with_buffers",
+    "encode",
+    "buffers_of",
+    "SharedList",
+    "SentList",
+    "LARGE",
     "DUMP_SIGNAL",
     "AsTensor",
     "Cancel",
@@ -43,6 +53,7 @@ __all__ = [
     "NotAsSaved",
     "NotTheSame",
     "Nothing",
+    "Payload",
     "Place",
     "Program",
     "Ready",
@@ -54,6 +65,7 @@ __all__ = [
     "Stage",
     "Stand",
     "Start",
+    "Surroundings",
     "Task",
     "Tasks",
     "UserError",
@@ -65,6 +77,7 @@ __all__ = [
     "has_state",
     "interpreter_settings",
     "is_data",
+    "load_program",
     "log_settings",
     "opened_state",
     "preserved",
@@ -72,4 +85,6 @@ __all__ = [
     "sealed_state",
     "seed_now",
     "seeded",
+    "shared_handles",
+    "take_surroundings",
 ]

@@ -6,6 +6,7 @@ import os
 from typing import Any, NamedTuple
 
 from antifreeze.child._settings import Settings
+from antifreeze.child._shared_list import SentList
 from antifreeze.transport import (
     Bytes,
     FilePart,
@@ -33,22 +34,37 @@ def bytes_at(places: list[Place], parcel: int, handles: list[int]) -> list[Bytes
     return [map_part(p, handles) if isinstance(p, FilePart) else memory[p[0] : sum(p)] for p in places]
 
 
-class Start(NamedTuple):
-    """The first message to a worker. The parcel's descriptor comes with it, and those of handed-down handles."""
+class Surroundings(NamedTuple):
+    """What a process of ours takes over from the trainer, as it is there now."""
 
-    slot: int
-    num_workers: int
     owner_pid: int
-    on_error: OnError
-    pieces: list[Place]
-    """The program's pickle comes first, then its buffers."""
-    tracker: int
-    """Which handle leads to the trainer's tracker of named memory; -1 if it has none."""
     sys_path: list[str]
     argv: list[str]
     cwd: str
     environ: dict[str, str]
     settings: Settings
+
+
+class Payload(NamedTuple):
+    """Where a program is found. The payload's descriptor comes with the message, and those of handed-down handles."""
+
+    pieces: list[Place]
+    """The program's pickle comes first, then its buffers, and those of large lists at the end."""
+    lists: list[SentList]
+    tracker: int
+    """Which handle leads to the trainer's tracker of named memory; -1 if it has none."""
+
+
+class Start(NamedTuple):
+    """The first message to a worker."""
+
+    slot: int
+    num_workers: int
+    on_error: OnError
+    seed: int
+    surroundings: Surroundings
+    payload: Payload
+    """What to load, unless the worker was forked from a process that has loaded it."""
     sends_at_once: bool
     """Whether no result waits for others: its predecessor died, and this one may as well, at the next batch."""
 

@@ -7,6 +7,7 @@ import enum
 import functools
 import pickle
 import sys
+from collections.abc import Callable
 from pathlib import PurePath
 from types import ModuleType, NoneType, SimpleNamespace
 from typing import Any, NamedTuple
@@ -103,12 +104,28 @@ def _vars_of(value: object) -> dict[str, Any]:
     return getattr(value, "__dict__", {})
 
 
+_taken: dict[str, Any] = {}
+"""What was taken over already, in this process or in one that it was forked from."""
+
+
 def take_over(settings: Settings) -> None:
     """Set everything now that can be set, and the rest when its module is imported."""
     for name, blob in settings.interpreter.items():
-        when_imported(name, functools.partial(_set_in, name, blob))
+        _take(f"interpreter {name}", name, blob, _set_in)
     for name, variables in settings.modules.items():
-        when_imported(name, functools.partial(_set_all, name, variables))
+        _take(f"module {name}", name, variables, _set_all)
+
+
+def _take(key: str, module: str, value: Any, act: Callable[[str, Any], None]) -> None:
+    """Set a value, unless that was done: what was loaded since may have changed it, as in a worker of its own."""
+    if _taken.get(key) != value:
+        _taken[key] = value
+        when_imported(module, functools.partial(_act_on_latest, key, module, value, act))
+
+
+def _act_on_latest(key: str, module: str, value: Any, act: Callable[[str, Any], None]) -> None:
+    if _taken.get(key) is value:  # else the trainer has changed it before the module was imported here
+        act(module, value)
 
 
 def _set_all(name: str, variables: Variables) -> None:

@@ -1,4 +1,4 @@
-"""A worker is forked from the nursery, and has to look like a process that the trainer has started."""
+"""A process of ours is forked from the fork server, and has to look like one that the trainer has started."""
 
 from __future__ import annotations
 
@@ -8,27 +8,30 @@ import os
 import sys
 from typing import Any
 
-from antifreeze.child._messages import Start
+from antifreeze.child._messages import Surroundings
 from antifreeze.child._settings import take_over
 
 _THREADS = {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"}
 """Libraries read these when they are imported: in a worker they have one thread, unless the user says otherwise."""
 
 
-def settle(start: Start) -> None:
-    """Take over the trainer's path, folder, environment, names and settings."""
-    sys.path[:] = start.sys_path
-    sys.argv[:] = start.argv
+def take_surroundings(found: Surroundings) -> None:
+    """Take over the trainer's path, folder, environment and settings. What is there already costs nothing."""
+    sys.path[:] = found.sys_path
+    sys.argv[:] = found.argv
     with contextlib.suppress(OSError):
-        os.chdir(start.cwd)
-    for name in os.environ.keys() - start.environ.keys() - _THREADS:
+        os.chdir(found.cwd)
+    for name in os.environ.keys() - found.environ.keys() - _THREADS:
         del os.environ[name]
-    for name, value in start.environ.items():
+    for name, value in found.environ.items():
         if os.environ.get(name) != value:
             os.environ[name] = value
-    take_over(start.settings)
-    # Libraries ask multiprocessing whether they run in a child.
+    take_over(found.settings)
+
+
+def be_worker(slot: int, owner_pid: int) -> None:
+    """Answer as a child of the trainer: libraries ask multiprocessing whether they run in one."""
     process: Any = multiprocessing.process
     process.current_process()._config["daemon"] = False
-    process.current_process()._name = f"antifreeze-worker-{start.slot}"
-    process._parent_process = process._ParentProcess("MainProcess", start.owner_pid, None)
+    process.current_process()._name = f"antifreeze-worker-{slot}"
+    process._parent_process = process._ParentProcess("MainProcess", owner_pid, None)

@@ -28,6 +28,13 @@ _LOOK_S = 0.001
 _LONGEST_LOOK_S = 0.05
 _TRACKER = "multiprocessing.resource_tracker"
 _handles: list[int] = []
+_shared: set[int] = set()
+"""Descriptors that workers have in common on purpose: of queues, pipes and locks, and of the tracker."""
+
+
+def shared_handles() -> frozenset[int]:
+    """Return the descriptors that workers are meant to have in common."""
+    return frozenset(_shared)
 
 
 @contextlib.contextmanager
@@ -39,7 +46,7 @@ def received_handles(fds: list[int], tracker: int) -> Iterator[None]:
     """
     _handles[:] = fds
     if tracker >= 0:
-        importlib.import_module(_TRACKER)._resource_tracker._fd = os.dup(fds[tracker])
+        importlib.import_module(_TRACKER)._resource_tracker._fd = _duplicate(fds[tracker])
     try:
         yield
     finally:
@@ -55,7 +62,13 @@ class Handle:
 
     def detach(self) -> int:
         """Return the descriptor in this process."""
-        return os.dup(_handles[self.number])
+        return _duplicate(_handles[self.number])
+
+
+def _duplicate(fd: int) -> int:
+    shared = os.dup(fd)
+    _shared.add(shared)
+    return shared
 
 
 class KernelLock:
@@ -140,6 +153,12 @@ class Handing:
         return len(self.fds) - 1
 
     DupFd = Handle
+
+    def identities(self) -> list[Any]:
+        """Return what the descriptors lead to, so that two sets of them can be compared."""
+        own = None if self._lock_file is None else self._lock_file.number
+        found = [os.fstat(fd) for fd in self.fds]
+        return [number == own or (each.st_dev, each.st_ino) for number, each in enumerate(found)]
 
     def duplicate_tracker(self) -> int:
         """Note the way to the process in which multiprocessing writes down what has a name; -1 if there is none."""

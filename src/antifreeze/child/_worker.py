@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import io
 import os
 import pickle
 import signal
@@ -18,9 +19,22 @@ from antifreeze.child import _lending, _torch_collate, _worker_info
 from antifreeze.child._desk import Desk
 from antifreeze.child._failures import UserError, failure_of
 from antifreeze.child._logs import set_logs
-from antifreeze.child._messages import Cancel, Ready, Result, Results, Start, Task, Tasks, bytes_at, pieces_of, unpacked
+from antifreeze.child._messages import (
+    Cancel,
+    Payload,
+    Ready,
+    Result,
+    Results,
+    Start,
+    Task,
+    Tasks,
+    bytes_at,
+    pieces_of,
+    unpacked,
+)
 from antifreeze.child._programs import Ended, Nothing, Program
-from antifreeze.child._settle import settle
+from antifreeze.child._settle import be_worker, take_surroundings
+from antifreeze.child._shared_list import SharedList
 from antifreeze.child._stand_ins import received_handles
 from antifreeze.core import Deadline
 from antifreeze.transport import (
@@ -48,13 +62,46 @@ MOST_FDS = 200
 """How many descriptors one message may carry; the kernel takes 253."""
 
 
-def run(channel: Channel, board: BoardWriter, stacks: int) -> None:
-    """Work until the trainer closes its end. Everything that user code may do to this process ends here."""
+class _Unpickler(pickle.Unpickler):
+    """Reads the trainer's own objects, with large lists from beside the pickle."""
+
+    def __init__(self, file: io.BytesIO, lists: list[SharedList], buffers: list[Any]) -> None:
+        super().__init__(file, buffers=buffers)
+        self._lists = lists
+
+    def persistent_load(self, number: Any) -> Any:
+        return self._lists[number]
+
+
+def load_program(payload: Payload, fds: list[int]) -> Program:
+    """Rebuild a program from its payload; closes the descriptors. Raises ``UserError``."""
+    memory, *handles = fds
+    try:
+        head, *buffers = bytes_at(payload.pieces, memory, handles)
+        os.close(memory)
+        num_columns = sum(sent.num_buffers for sent in payload.lists)
+        columns = iter(buffers[len(buffers) - num_columns :])
+        lists = [sent.rebuilt(columns) for sent in payload.lists]
+        with received_handles(handles, payload.tracker):
+            return _Unpickler(io.BytesIO(head.data), lists, buffers).load()  # type: ignore[no-any-return]
+    except BaseException as error:
+        raise UserError("rebuilding the dataset in a worker", error) from error
+
+
+def run(channel: Channel, board: BoardWriter, stacks: int, program: Program | None = None) -> None:
+    """Work until the trainer closes its end. Everything that user code may do to this process ends here.
+
+    Args:
+        channel: to the trainer.
+        board: where this worker writes what it does.
+        stacks: a file for the stacks of its threads.
+        program: what to run, if the process that this one was forked from has loaded it.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the trainer's affair; it ends its workers
     faulthandler.enable(stacks)
     faulthandler.register(DUMP_SIGNAL, stacks)
     with contextlib.suppress(Closed):
-        _Worker(channel, board).work()
+        _Worker(channel, board, program).work()
 
 
 @dataclass(slots=True)
@@ -83,8 +130,8 @@ class _Outgoing:
 
 
 class _Worker:
-    def __init__(self, channel: Channel, board: BoardWriter) -> None:
-        self._channel, self._board = channel, board
+    def __init__(self, channel: Channel, board: BoardWriter, program: Program | None) -> None:
+        self._channel, self._board, self._program = channel, board, program
         self._inbox, self._outbox = Inbox(), Outbox()
         self._tasks: deque[Task] = deque()
         self._outgoing = _Outgoing()
@@ -135,22 +182,21 @@ class _Worker:
 
     def _load(self, start: Start, fds: list[int]) -> tuple[Program, Desk]:
         self._board.at(Stage.LOAD)
-        settle(start)
+        take_surroundings(start.surroundings)
+        be_worker(start.slot, start.surroundings.owner_pid)
         self._sends_at_once = start.sends_at_once
         desk = Desk(self._board, slot=start.slot, num_workers=start.num_workers, on_error=start.on_error)
         _lending.install(self._outbox)
         _torch_collate.install()
-        parcel, *handles = fds
         _worker_info.install(start.slot, start.num_workers, 0, None)
-        try:
-            head, *buffers = bytes_at(start.pieces, parcel, handles)
-            os.close(parcel)
-            with received_handles(handles, start.tracker):
-                program, seed = pickle.loads(head.data, buffers=buffers)  # noqa: S301  the trainer's own objects
-        except BaseException as error:
-            raise UserError("rebuilding the dataset in a worker", error) from error
-        set_logs(start.settings.logs)  # Order: after the user's modules were imported, which may do so themselves
-        program.start(desk, seed)
+        program = self._program
+        if program is None:
+            program = load_program(start.payload, fds)
+        else:
+            for fd in fds:
+                os.close(fd)
+        set_logs(start.surroundings.settings.logs)  # Order: after the user's modules, which may do so themselves
+        program.start(desk, start.seed)
         return program, desk
 
     # -- tasks -----------------------------------------------------------------------------------------------------

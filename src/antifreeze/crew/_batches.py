@@ -12,9 +12,11 @@ from antifreeze.crew._crew import Crew
 from antifreeze.crew._epoch import END, Batch, Epoch
 from antifreeze.crew._failures import Decide, no_descriptors
 from antifreeze.crew._history import History
+from antifreeze.crew._keeper import the_keeper
 from antifreeze.crew._ledger import Ledger
 from antifreeze.crew._pace import Pace
 from antifreeze.crew._sources import Source
+from antifreeze.crew._template import Templates
 from antifreeze.ranks import Place, Standing, Watched, watch_ranks
 
 
@@ -25,9 +27,22 @@ class Quarters:
         self._persistent = persistent
         self._kept: Crew | None = None
         self._finalizer: Any = None
+        self._templates = Templates()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_persistent": self._persistent, "_kept": None, "_finalizer": None}
+        return {"_persistent": self._persistent, "_kept": None, "_finalizer": None, "_templates": Templates()}
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a report says of how workers start."""
+        return {"per_worker_load": self._templates.reason, "persistent_workers": self._persistent}
+
+    def prestart(self, program: Any) -> None:
+        """Start the processes that workers are forked from, in the background."""
+        try:
+            template, _ = self._templates.of(program)
+        except OSError as error:
+            raise no_descriptors(error) from error
+        the_keeper().start(template)
 
     def take(self, make: Callable[[], Crew]) -> Crew:
         """Return a crew that nobody uses, one that stayed or a new one."""
@@ -36,7 +51,7 @@ class Quarters:
             return crew
         try:
             crew = make()
-            crew.start()
+            crew.start(self._templates)
         except OSError as error:
             raise no_descriptors(error) from error
         if self._persistent and (self._kept is None or not self._kept.is_usable):

@@ -1,4 +1,4 @@
-"""Whether the nursery moves while something is asked of it: it only imports, but a disk may be dead."""
+"""Whether a server moves while something is asked of it: it only imports and loads, but a disk may be dead."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 import time
 from dataclasses import dataclass
 
+from antifreeze.crew._stacks import ask_for_stacks
 from antifreeze.crew._words import lines_of
 from antifreeze.supervise import (
     Finding,
@@ -19,6 +20,7 @@ from antifreeze.supervise import (
     loading_still_s,
     loading_warn_s,
     look,
+    parse_stack,
 )
 
 logger = logging.getLogger("antifreeze")
@@ -40,9 +42,13 @@ class _Sight:
 class Bedside:
     """Looks at one process. Used by the keeper's thread alone."""
 
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
+    def __init__(self, pid: int, title: str = "the fork server", stacks: int = -1) -> None:
+        self._pid, self._title, self._stacks = pid, title, stacks
+        self._runs_user_code = stacks >= 0
         self._sight: _Sight | None = None
+
+    def _glance(self) -> Glance | None:
+        return glance(self._pid, alone=not self._runs_user_code)
 
     def stuck(self, limits: Limits, *, is_asked: bool) -> Finding | None:
         """Return why it does not answer, once it has stood still for too long; warn of it before."""
@@ -51,18 +57,19 @@ class Bedside:
             self._sight = None
             return None
         if sight is None or now_s - sight.at_s > _AWAY_S:
-            self._sight = _Sight(glance(self._pid, alone=True), look(self._pid), now_s, now_s, now_s)
+            self._sight = _Sight(self._glance(), look(self._pid), now_s, now_s, now_s)
             return None
-        before, after = sight, glance(self._pid, alone=True)
+        before, after = sight, self._glance()
         if before.glance and after and after.moved_since(before.glance):
             sight.moved_s = now_s
         still_s, asked_s = now_s - sight.moved_s, now_s - sight.asked_s
-        is_stuck = still_s > loading_still_s(limits) or asked_s > loading_s(limits)
+        is_stuck = still_s > loading_still_s(limits, runs_user_code=self._runs_user_code) or asked_s > loading_s(limits)
         finding = None
         if is_stuck or (still_s > loading_warn_s(limits) and not sight.warned):
             seen = (before.glance, after, now_s - sight.at_s, before.look, look(self._pid))
-            finding = find_cause(evidence_of(self._pid, *seen, stage="load"))
-            what = f"the process that workers are started from (pid {self._pid}) has not answered for {asked_s:.0f} s"
+            frames = parse_stack(ask_for_stacks(self._pid, self._stacks))
+            finding = find_cause(evidence_of(self._pid, *seen, stage="load", frames=frames))
+            what = f"{self._title} (pid {self._pid}) has not answered for {asked_s:.0f} s"
             what += f", nor moved for {still_s:.0f} s" if still_s >= 1 else ""
             then = "it is replaced" if is_stuck else "no worker can be started"
             rest = "" if sight.warned else f"{lines_of(finding)}\n  hint: {finding.hint}"

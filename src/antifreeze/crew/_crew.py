@@ -13,13 +13,13 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
-from antifreeze.child import Cancel, Ready, Results, Start, Task
+from antifreeze.child import Cancel, Failure, Ready, Results, Start, Surroundings, Task
 from antifreeze.core import AntifreezeError
 from antifreeze.crew._bell import Bell
 from antifreeze.crew._failures import no_descriptors, user_error
 from antifreeze.crew._keeper import the_keeper
-from antifreeze.crew._member import Member, State, make_member, surroundings
-from antifreeze.crew._parcel import Parcel, make_parcel
+from antifreeze.crew._member import Member, State, make_member
+from antifreeze.crew._template import Template, Templates
 from antifreeze.crew._terms import Flow, Terms
 from antifreeze.transport import Closed
 
@@ -46,8 +46,10 @@ class Crew:
         self.fatal: AntifreezeError | None = None
         self.pid = os.getpid()
         self._program, self._seed = program, seed
-        self._by_value: set[str] = set()
-        self._parcel: Parcel | None = None
+        self.template: Template | None = None
+        """Where these workers come from."""
+        self._templates: Templates | None = None
+        self._surroundings: Surroundings | None = None
         self._gone: dict[int, Member] = {}
         self.early_deaths: Counter[int] = Counter()
         """How often in a row the workers of a slot were lost before they were ready."""
@@ -69,36 +71,49 @@ class Crew:
 
     # -- birth -----------------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Have all workers born. Returns before they are."""
+    def start(self, templates: Templates) -> None:
+        """Ask for all workers. Returns before they have started."""
         the_keeper().keep(self)
-        self._parcel = make_parcel(self._program, self._seed, self._by_value)
+        self._templates = templates
+        self.template, self._surroundings = templates.of(self._program)
         with self.lock:
             for slot in range(len(self.members)):
-                self.bear(slot)
+                self.spawn(slot)
 
-    def bear(self, slot: int, *, after_a_loss: bool = False) -> None:
-        """Have a worker born for a slot."""
-        if self._closing or self.fatal is not None or self._parcel is None:
+    def spawn(self, slot: int, *, after_a_loss: bool = False) -> None:
+        """Ask for a worker for a slot."""
+        template = self.template
+        if self._closing or self.fatal is not None or template is None or self._surroundings is None:
             return
         start = Start(
             slot=slot,
             num_workers=len(self.members),
-            owner_pid=self.pid,
             on_error=self.terms.on_error,
-            pieces=self._parcel.pieces,
-            tracker=self._parcel.tracker,
-            settings=self._parcel.settings,
+            seed=self._seed,
+            surroundings=self._surroundings,
+            payload=template.parcel.payload,
             sends_at_once=after_a_loss,
-            **surroundings(),
         )
         try:
-            member, message, fds = make_member(slot, start, self._parcel.fds())
+            member, message, fds = make_member(slot, start, template.parcel.fds())
         except OSError as error:
             self.fatal = no_descriptors(error)
             return
         self.members[slot], self._poll = member, None
-        the_keeper().bear(self, message, fds, self._parcel.modules)
+        the_keeper().spawn(self, message, fds, template)
+
+    def load_failed(self, token: int, template: Template) -> None:
+        """Hear from the supervisor that user code raised while the payload was loaded."""
+        with self.lock:
+            if template is self.template and self._member(token) is not None:
+                self._failed(template.failure, "the process that loads it for all workers")
+        self.wake()
+
+    def was_prepared(self, template: Template) -> None:
+        """Hear from the supervisor that the payload was loaded."""
+        with self.lock:
+            if template is self.template and (flow := self.flow) is not None:
+                flow.started(template.load_s)
 
     def born(self, token: int, pid: int) -> None:
         """Hear from the keeper that a worker has a process."""
@@ -175,18 +190,21 @@ class Crew:
             self.early_deaths[member.slot] = self._stillbirths = 0
             if (flow := self.flow) is not None:
                 flow.started(message.load_s)
-        elif failure.module in sys.modules and failure.module not in self._by_value:
-            # The module exists in this process only: a notebook's, or one that was found by a path that is gone.
-            self._by_value.add(failure.module)
-            if self._parcel is not None:
-                self._parcel.close()
-            self._parcel = make_parcel(self._program, self._seed, self._by_value)
-            for slot, other in enumerate(self.members):
-                if other is not None and other.state is not State.READY:
-                    self._end(other, 0)
-                    self.bear(slot)
         else:
-            self.fatal = user_error(failure, worker=member.name, step=-1, place=self.terms.dataset)
+            self._failed(failure, member.name)
+
+    def _failed(self, failure: Failure, who: str) -> None:
+        """Send modules by value that exist in this process only, or end with the error of the user's code."""
+        templates = self._templates
+        if templates is None or failure.module not in sys.modules or failure.module in templates.by_value:
+            self.fatal = user_error(failure, worker=who, step=-1, place=self.terms.dataset)
+            return
+        templates.by_value.add(failure.module)
+        self.template, self._surroundings = templates.of(self._program)
+        for slot, other in enumerate(self.members):
+            if other is not None and other.state is not State.READY:
+                self._end(other, 0)
+                self.spawn(slot)
 
     def give(self, member: Member, tasks: list[Task]) -> None:
         """Send tasks to a worker. Needs the lock."""
@@ -208,13 +226,13 @@ class Crew:
             # It never had a process: the nursery went before it came to it. Nothing was lost but a moment.
             self._stillbirths += 1
             self._end(member, 0)
-            self.bear(member.slot)
+            self.spawn(member.slot)
             return
         if (flow := self.flow) is not None:
             flow.was_lost(member)
-        the_keeper().bury(member.token, 0)
+        the_keeper().terminate(member.token, 0)
         if not self._closing:
-            self.bear(member.slot, after_a_loss=True)
+            self.spawn(member.slot, after_a_loss=True)
 
     @property
     def cannot_start(self) -> bool:
@@ -224,11 +242,11 @@ class Crew:
     def replace(self, member: Member) -> None:
         """End a worker that has nothing to do, and have another one born."""
         self._end(member, GRACE_S)
-        self.bear(member.slot)
+        self.spawn(member.slot)
 
     def _end(self, member: Member, grace_s: float) -> None:
         self.members[member.slot] = self._poll = None
-        the_keeper().bury(member.token, grace_s)
+        the_keeper().terminate(member.token, grace_s)
         member.close()
 
     # -- waiting ---------------------------------------------------------------------------------------------------
@@ -290,11 +308,9 @@ class Crew:
         keeper.drop(self)
         for member in [*self.members, *self._gone.values()]:
             if member is not None:
-                keeper.bury(member.token, GRACE_S)
+                keeper.terminate(member.token, GRACE_S)
                 member.close()
         self.members = [None] * len(self.members)
         self._gone.clear()
-        if self._parcel is not None:
-            self._parcel.close()
-            self._parcel = None
+        self.template = self._templates = self._surroundings = None
         self._bell.close()

@@ -73,6 +73,8 @@ class Epoch:
                 if isinstance(outcome, AntifreezeError):
                     self._raise(outcome)
                     continue
+                if not any(m is not None and m.state is State.READY for m in self._crew.members):
+                    began_s = time.monotonic()  # to start is not to work: imports may take longer than any batch
                 if timeout_s and time.monotonic() - began_s > timeout_s:
                     at = [f"{m.name} is at {self._watch.words(m)}" for m in self._crew.members if m is not None]
                     raise timed_out(timeout_s, at)

@@ -148,8 +148,8 @@ class History:
         if len(self.slow) < _MOST_NOTES:
             self.slow.append(text)
 
-    def report(self) -> Report:
-        """Return it all."""
+    def report(self, *, per_worker_load: str = "", persistent_workers: bool = False) -> Report:
+        """Return it all, with what is known of the workers' start."""
         stage_s = Counter(self.stage_s)
         for others in self._others:
             stage_s.update(others())
@@ -171,4 +171,6 @@ class History:
             slowest_sample=self.slowest,
             batch_nbytes=self.nbytes // self.batches if self.batches else 0,
             slow=tuple(self.slow),
+            per_worker_load=per_worker_load,
+            persistent_workers=persistent_workers,
         )

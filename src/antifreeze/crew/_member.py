@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import enum
-import itertools
 import os
-import sys
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from antifreeze.child import DUMP_SIGNAL, MOST_FDS, Start, Task, Tasks
-from antifreeze.core import Deadline
-from antifreeze.nursery import Bear, kill_group
+from antifreeze.child import MOST_FDS, Start, Task, Tasks
+from antifreeze.crew._servers import streams, tokens
+from antifreeze.crew._stacks import ask_for_stacks, read_stacks
+from antifreeze.nursery import Spawn, kill_group
 from antifreeze.supervise import Finding
 from antifreeze.transport import (
     BOARD_NBYTES,
@@ -29,10 +26,6 @@ from antifreeze.transport import (
     pack,
     pair,
 )
-
-_tokens = itertools.count(1)
-_STACK_NBYTES = 1 << 16
-_DUMP_S = 0.5
 
 
 class State(enum.Enum):
@@ -93,26 +86,12 @@ class Member:
         self.channel.send_nowait(Tasks(tasks, self.inbox.take_done(), news.opened, news.dropped), news.fds)
 
     def ask_for_stacks(self) -> str:
-        """Return where its threads stand, or nothing: a process that is stopped cannot say it."""
-        if not self.pid:
-            return ""
-        before = os.fstat(self.stacks).st_size
-        with contextlib.suppress(OSError):
-            os.kill(self.pid, DUMP_SIGNAL)
-        deadline, size = Deadline.after(_DUMP_S), before
-        while not deadline.passed:
-            time.sleep(0.01)
-            now = os.fstat(self.stacks).st_size
-            if now == size > before:  # it has begun to write, and has stopped
-                break
-            size = now
-        return self.read_stacks(before)
+        """Return where its threads are, or nothing: a process that is stopped cannot say it."""
+        return ask_for_stacks(self.pid, self.stacks)
 
-    def read_stacks(self, start: int = 0) -> str:
-        """Return what faulthandler has written since."""
-        with contextlib.suppress(OSError):
-            return os.pread(self.stacks, _STACK_NBYTES, start).decode(errors="replace")
-        return ""
+    def read_stacks(self) -> str:
+        """Return what faulthandler has written."""
+        return read_stacks(self.stacks)
 
     def kill(self, why: Finding) -> None:
         """Kill it with what it has started. Its channel closes, and that is how everybody hears of it."""
@@ -129,8 +108,8 @@ class Member:
             self.stacks = -1
 
 
-def make_member(slot: int, start: Start, parcel_fds: list[int]) -> tuple[Member, Bear, list[int]]:
-    """Return a worker to be, what to ask the nursery, and the descriptors that go with that."""
+def make_member(slot: int, start: Start, parcel_fds: list[int]) -> tuple[Member, Spawn, list[int]]:
+    """Return a worker to be, what to ask its server, and the descriptors that go with that."""
     fds: list[int] = []
     ours, theirs = pair()
     try:
@@ -139,20 +118,12 @@ def make_member(slot: int, start: Start, parcel_fds: list[int]) -> tuple[Member,
         fds.append(board)
         stacks = os.memfd_create("antifreeze-stacks", os.MFD_CLOEXEC) if hasattr(os, "memfd_create") else create("", 1)
         fds.append(os.dup(stacks))
-        member = Member(slot, next(_tokens), Channel(ours), BoardReader(map_bytes(board, BOARD_NBYTES)), stacks)
+        fds += streams()
+        member = Member(slot, next(tokens), Channel(ours), BoardReader(map_bytes(board, BOARD_NBYTES)), stacks)
     except BaseException:
         ours.close()
         for fd in fds + parcel_fds:
             os.close(fd)
         raise
     member.channel.send_nowait(start, parcel_fds)
-    return member, Bear(member.token, slot), fds
-
-
-def surroundings() -> dict[str, Any]:
-    """Return what a worker takes over from this process, as it is now."""
-    cwd = "/"
-    with contextlib.suppress(OSError):  # it was removed
-        cwd = str(Path.cwd())
-    path = [os.fspath(folder) for folder in sys.path]
-    return {"sys_path": path, "argv": list(sys.argv), "cwd": cwd, "environ": dict(os.environ)}
+    return member, Spawn(member.token, slot), fds

@@ -1,5 +1,29 @@
-"""The process that workers are born in. It has imported what they need and has run nothing."""
+"""The processes that workers are forked from."""
 
-from antifreeze.nursery._nurse import Bear, Born, Bury, Died, Hello, Load, kill_group
+from antifreeze.nursery._messages import (
+    Branch,
+    Exited,
+    Preload,
+    Preloaded,
+    Prepare,
+    Prepared,
+    Retire,
+    Spawn,
+    Spawned,
+    Terminate,
+)
+from antifreeze.nursery._server import kill_group
 
-__all__ = ["Bear", "Born", "Bury", "Died", "Hello", "Load", "kill_group"]
+__all__ = [
+    "Branch",
+    "Exited",
+    "Preload",
+    "Preloaded",
+    "Prepare",
+    "Prepared",
+    "Retire",
+    "Spawn",
+    "Spawned",
+    "Terminate",
+    "kill_group",
+]

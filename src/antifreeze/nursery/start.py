@@ -18,6 +18,6 @@ if __name__ == "__main__":
     sys.path.insert(0, _folder)
     importlib.import_module("antifreeze")  # the trainer's own: another one may be installed
     sys.path.append(sys.path.pop(0))
-    from antifreeze.nursery._nurse import main
+    from antifreeze.nursery._server import main
 
     main(_fd, int(_owner))

@@ -132,10 +132,13 @@ def loading_s(limits: Limits) -> float:
     return LOADING_S if limit_s is None else max(LEAST_LOADING_S, LOADING_FACTOR * limit_s)
 
 
-def loading_still_s(limits: Limits) -> float:
-    """Return how long a process may stand still that has nothing to do but to import."""
+def loading_still_s(limits: Limits, *, runs_user_code: bool = False) -> float:
+    """Return how long a process that imports or loads may make no progress.
+
+    Libraries alone are imported in seconds or not at all. What user code takes is for the user's limit to say.
+    """
     limit_s = limits.stall_limit_s
-    return LATER_S if limit_s is None else max(STOPPED_S, limit_s)
+    return LATER_S if limit_s is None else limit_s if runs_user_code else max(STOPPED_S, limit_s)
 
 
 def loading_warn_s(limits: Limits) -> float:

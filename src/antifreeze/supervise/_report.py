@@ -25,7 +25,7 @@ MUCH_MEMORY = 4_000_000_000
 _SHOWN = 5  # skips and restarts in the text; all of them are in the fields
 _LABEL = 11
 _MAKES_FASTER = {
-    "start": "imports and unpickling of the dataset; keep large data out of its attributes",
+    "start": "importing modules and loading the dataset",
     "read": "reading files; a faster disk, larger files or fewer columns",
     "decode": "decoding; fewer columns, or a cheaper compression of the files",
     "transform": "the transform; make it work on whole batches, or do its fixed part once, before training",
@@ -91,6 +91,9 @@ class Report:
     """The mean."""
     slow: tuple[str, ...] = ()
     """Notes about workers that were slow."""
+    per_worker_load: str = ""
+    """Why each worker loads the dataset for itself; empty if one process does it for all of them."""
+    persistent_workers: bool = False
 
     def __str__(self) -> str:
         return render(self)
@@ -145,7 +148,7 @@ def _too_slow(report: Report, waits: str) -> Iterator[str]:
         yield f"set num_workers={workers}: {waits}, because it loads them itself; {report.cores} cores are there"
         return
     if stage == "start" and share > 0.5:
-        yield f"make workers start faster: {share:.0%} of their time goes to {_MAKES_FASTER[stage]}"
+        yield _about_start(report, share)
         return
     idle = 1 - work_s / (report.num_workers * report.wall_s)
     if report.slowest_sample and idle > 0.5 and report.slowest_sample[1] > 0.3 * report.waiting_s:
@@ -160,6 +163,13 @@ def _too_slow(report: Report, waits: str) -> Iterator[str]:
     if stage:
         busy = f"{report.num_workers} workers on {report.cores} cores"
         yield f"{busy} spend {share:.0%} of their time in {stage}: speed up {_MAKES_FASTER.get(stage, stage)}"
+
+
+def _about_start(report: Report, share: float) -> str:
+    cost = f"{_MAKES_FASTER['start']} took {report.stage_s['start']:.1f} s, {share:.0%} of the workers' time"
+    if report.persistent_workers:
+        return f"call loader.prestart() before you build the model: {cost}"
+    return f"set persistent_workers=True, so that workers start once and not in every epoch: {cost}"
 
 
 def _about_memory(report: Report) -> Iterator[str]:
@@ -211,6 +221,8 @@ def _sections(report: Report) -> Iterator[tuple[str, list[str]]]:
     total_s = sum(report.stage_s.values()) or 1.0
     stages = ", ".join(f"{name} {s:,.1f} s ({s / total_s:.0%})" for name, s in report.stage_s.items() if s > 0)
     yield "workers", [f"{report.num_workers} on {_count(report.cores, 'core')}" + (f": {stages}" if stages else "")]
+    if report.per_worker_load:
+        yield "start", [f"each worker imports and loads for itself, because {report.per_worker_load}"]
     if report.worker_memory:
         yield "memory", [", ".join(map(_size, report.worker_memory))]
     if report.batch_nbytes:

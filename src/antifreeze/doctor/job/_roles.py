@@ -108,7 +108,9 @@ def is_worker(process: Process) -> bool:
 
 def is_helper(process: Process) -> bool:
     """Whether it only serves the others: a tracker, a server that forks, a nursery."""
-    if process.name.startswith("af-nursery") or function_at(process.frames, "/multiprocessing/resource_tracker.py"):
+    if process.name.startswith(("af-nursery", "af-modules", "af-template")) or function_at(
+        process.frames, "/multiprocessing/resource_tracker.py"
+    ):
         return True
     words = " ".join(process.command)
     if not any(helper in words for helper in _HELPERS):

@@ -1,0 +1,87 @@
+"""What a loader's workers are forked from: its payload, and the process that has loaded it."""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from antifreeze.child import Surroundings
+from antifreeze.crew._modules import own_sources
+from antifreeze.crew._parcel import Parcel, make_parcel
+from antifreeze.crew._settings import gather_settings
+
+_numbers = itertools.count(1)
+
+
+class Phase(enum.Enum):
+    """Where a template is: NEW -> STARTING -> READY, DIRECT or FAILED; READY -> NEW when its process is lost."""
+
+    NEW = "it has no process"
+    STARTING = "a process imports and loads"
+    READY = "a process has loaded the payload, and forks workers"
+    DIRECT = "workers are forked from the fork server, and each loads for itself"
+    FAILED = "user code raised an error while the payload was loaded"
+
+
+class Template:
+    """A payload, and how workers get it. Everything but what it was made with is changed by the supervisor's thread."""
+
+    def __init__(self, parcel: Parcel, sources: dict[str, Any], surroundings: Surroundings) -> None:
+        self.parcel, self.sources, self.surroundings = parcel, sources, surroundings
+        self.number, self.pid = next(_numbers), os.getpid()
+        self.phase = Phase.DIRECT if sys.platform != "linux" else Phase.NEW
+        self.reason = "" if sys.platform == "linux" else "template processes are used on Linux only"
+        """Why workers load for themselves, if they do."""
+        self.failure: Any = None
+        self.num_lost = 0
+        """How often its process was lost before it was ready."""
+        self.load_s = 0.0
+
+    def is_for(self, parcel: Parcel, sources: dict[str, Any]) -> bool:
+        """True if workers of this payload, with these source files, may come from here."""
+        is_current = all(sources.get(name) == found for name, found in self.sources.items())
+        return parcel is self.parcel and is_current and self.pid == os.getpid() and self.phase is not Phase.FAILED
+
+
+class Templates:
+    """The templates of one loader: the same one in every epoch, as long as the payload stays the same."""
+
+    def __init__(self) -> None:
+        self.by_value: set[str] = set()
+        """Modules that exist in this process only: a notebook's, or those found by a path that is gone."""
+        self._template: Template | None = None
+
+    @property
+    def reason(self) -> str:
+        """Why workers load for themselves; nothing if they do not."""
+        return "" if self._template is None else self._template.reason
+
+    def of(self, program: Any) -> tuple[Template, Surroundings]:
+        """Return where workers of a program come from, and what they take over from this process."""
+        before = self._template
+        parcel = make_parcel(program, self.by_value, None if before is None else before.parcel)
+        sources, surroundings = own_sources(self.by_value), surroundings_of(self.by_value)
+        if before is None or not before.is_for(parcel, sources):
+            self._template = Template(parcel, sources, surroundings)
+        assert self._template is not None  # noqa: S101  it was set
+        return self._template, surroundings
+
+
+def surroundings_of(by_value: set[str]) -> Surroundings:
+    """Return what a worker takes over from this process, as it is now."""
+    try:
+        cwd = str(Path.cwd())
+    except OSError:  # it was removed
+        cwd = "/"
+    return Surroundings(
+        owner_pid=os.getpid(),
+        sys_path=[os.fspath(folder) for folder in sys.path],
+        argv=list(sys.argv),
+        cwd=cwd,
+        environ=dict(os.environ),
+        settings=gather_settings(by_value),
+    )

@@ -1,0 +1,413 @@
+"""How workers start: one process imports and loads for all of them, and workers are forked from it, in every epoch."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import antifreeze as af
+
+pytestmark = pytest.mark.usefixtures("the_nursery_stays")
+
+LARGE = 60_000
+
+
+class Where:
+    """Gives, for each sample, the worker, the process that it was forked from, and one more."""
+
+    def __init__(self, log: Path | None = None) -> None:
+        self.log, self.epoch = log, 0
+        self.large = [(f"sample {i}", i) for i in range(LARGE)]
+        self.array = np.arange(5000)
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> tuple[int, int, int, int, int]:
+        return os.getpid(), os.getppid(), self.epoch, self.large[index][1], int(self.array[index])
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self.log is not None:
+            with self.log.open("a") as file:
+                file.write("loaded\n")
+        self.loaded()
+
+    def loaded(self) -> None:
+        """Do what this kind of dataset does when it is loaded."""
+
+
+class Threaded(Where):
+    """Starts a thread that never ends when it is loaded."""
+
+    def loaded(self) -> None:
+        threading.Thread(target=threading.Event().wait, name="reader_of_tests", daemon=True).start()
+
+
+class Opened(Where):
+    """Opens a file when it is loaded."""
+
+    def loaded(self) -> None:
+        assert self.log is not None
+        self.file = self.log.open("rb")
+
+
+class Briefly(Where):
+    """Starts a thread when it is loaded, and waits for its end."""
+
+    def loaded(self) -> None:
+        thread = threading.Thread(target=time.monotonic)
+        thread.start()
+        thread.join(60)
+
+
+class Failing(Where):
+    """Cannot be loaded."""
+
+    def loaded(self) -> None:
+        raise KeyError("the table has moved")
+
+
+def read(loader: Any) -> dict[str, Any]:
+    """Return what an epoch says."""
+    pids, parents, epochs, large, array = map(torch.cat, zip(*loader, strict=True))
+    return {
+        "workers": set(pids.tolist()),
+        "parents": set(parents.tolist()),
+        "epochs": epochs.tolist(),
+        "large": large.tolist(),
+        "array": array.tolist(),
+    }
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def name_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/comm").read_text().strip()
+
+
+def loads(log: Path) -> int:
+    return log.read_text().count("loaded") if log.exists() else 0
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    end_s = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end_s, f"waited in vain until {what}"
+        time.sleep(0.005)
+
+
+def test_a_dataset_is_loaded_once_for_all_workers_and_epochs(tmp_path: Path) -> None:
+    """All workers come from one process, also the one that takes the place of another."""
+    log = tmp_path / "log"
+    loader = af.DataLoader(Where(log), batch_size=2, num_workers=2)
+    first = read(loader)
+    found = [read(loader) for _ in range(2)]
+    batches = iter(loader)
+    pids, *_ = next(batches)
+    os.kill(pids[0].item(), signal.SIGKILL)
+    rest = {parent for batch in batches for parent in batch[1].tolist()}
+
+    assert loads(log) == 1
+    assert len(first["parents"]) == 1
+    assert first["parents"] == found[0]["parents"] == found[1]["parents"] == rest
+    (template,) = first["parents"]
+    assert [name_of(template), name_of(parent_of(template))] == ["af-template", "af-modules"]
+    assert loader.report().per_worker_load == ""
+
+
+CHANGES: dict[str, Callable[[Where], Any]] = {
+    "an attribute": lambda dataset: setattr(dataset, "epoch", 7),
+    "an item of a large list": lambda dataset: dataset.large.__setitem__(3, ("other", -3)),
+    "the order of a large list": lambda dataset: dataset.large.reverse(),
+    "a large list": lambda dataset: setattr(dataset, "large", [("new", -i) for i in range(LARGE)]),
+    "the content of an array": lambda dataset: dataset.array.__setitem__(5, -5),
+    "the kind of an item": lambda dataset: dataset.large.__setitem__(3, (None, -3)),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_was_changed_between_epochs_is_seen_in_the_next(name: str) -> None:
+    """As under fork. The modules are not imported again."""
+    dataset = Where()
+    loader = af.DataLoader(dataset, batch_size=2, num_workers=2)
+    first = read(loader)
+    (template,) = first["parents"]
+    base = parent_of(template)
+    CHANGES[name](dataset)
+    second = read(loader)
+
+    assert second["epochs"] == [dataset.epoch] * 8
+    assert second["large"] == [pair[1] for pair in dataset.large[:8]]
+    assert second["array"] == dataset.array[:8].tolist()
+    assert {k: v for k, v in first.items() if k != "workers"} != {k: v for k, v in second.items() if k != "workers"}
+    assert second["parents"] != {template}
+    assert parent_of(*second["parents"]) == base
+
+
+SCALE = 1
+
+
+def scaled(samples: list[Any]) -> torch.Tensor:
+    return torch.tensor([sample[4] * SCALE for sample in samples])
+
+
+def test_variables_that_functions_of_a_script_use_are_seen_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They travel with the functions."""
+    scale = [1]
+    loader = af.DataLoader(Where(), batch_size=8, num_workers=1, collate_fn=lambda s: torch.tensor(s)[:, 4] * scale[0])
+    first = next(iter(loader))
+    scale[0] = 10
+
+    assert torch.equal(next(iter(loader)), first * 10)
+
+
+@pytest.mark.parametrize("kind", [Threaded, Opened])
+def test_what_must_not_be_forked_is_loaded_by_each_worker(kind: type[Where], tmp_path: Path) -> None:
+    """Threads would be missing in the workers, and a file would have one position for all. The report says so."""
+    log = tmp_path / "log"
+    log.touch()
+    loader = af.DataLoader(kind(log), batch_size=2, num_workers=2)
+    found = [read(loader) for _ in range(2)]
+
+    assert found[0]["large"] == found[1]["large"] == list(range(8))
+    (parent,) = found[0]["parents"]
+    assert name_of(parent) == "af-nursery"
+    assert 1 + 2 <= loads(log) <= 1 + 2 * 2  # a worker may be late for an epoch
+    expected = "1 thread (reader_of_tests)" if kind is Threaded else f"opened 1 file ({log})"
+    report = loader.report()
+    assert expected in report.per_worker_load
+    assert expected in " ".join(str(report).split())
+
+
+def test_a_thread_that_has_ended_does_no_harm(tmp_path: Path) -> None:
+    """Only what is there when workers are forked counts."""
+    loader = af.DataLoader(Briefly(tmp_path / "log"), batch_size=2, num_workers=2)
+    read(loader)
+
+    assert loader.report().per_worker_load == ""
+
+
+def test_an_error_while_loading_is_the_error_of_the_loader() -> None:
+    """Of the type that was raised, in every epoch."""
+    loader = af.DataLoader(Failing(), num_workers=2)
+    for _ in range(2):
+        with pytest.raises(KeyError, match="the table has moved") as caught:
+            next(iter(loader))
+        assert isinstance(caught.value, af.UserCodeError)
+
+
+THREAD_AT_IMPORT = """
+import threading
+threading.Thread(target=threading.Event().wait, name="pool_of_a_library", daemon=True).start()
+class Numbers:
+    def __len__(self): return 4
+    def __getitem__(self, i): return i
+"""
+
+
+@pytest.fixture
+def write_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
+    """Write a module of the user's, and import it."""
+    monkeypatch.syspath_prepend(tmp_path)
+    name = f"module_{os.urandom(4).hex()}"
+
+    def write(text: str) -> Any:
+        (tmp_path / f"{name}.py").write_text(text)
+        importlib.invalidate_caches()
+        return importlib.reload(sys.modules[name]) if name in sys.modules else importlib.import_module(name)
+
+    yield write
+    sys.modules.pop(name, None)
+
+
+def test_a_module_that_starts_threads_is_imported_by_each_worker(write_module: Callable[[str], Any]) -> None:
+    """A library that makes a pool when it is imported."""
+    loader = af.DataLoader(write_module(THREAD_AT_IMPORT).Numbers(), batch_size=4, num_workers=2)
+
+    assert [batch.tolist() for batch in loader] == [[0, 1, 2, 3]]
+    assert "pool_of_a_library" in loader.report().per_worker_load
+
+
+VERSIONED = """
+VERSION = {version}
+STEP = 0
+class Numbers:
+    def __len__(self): return 1
+    def __getitem__(self, i): return {version}, VERSION, STEP
+"""
+
+
+def test_a_module_that_was_edited_and_loaded_again_is_the_new_one(write_module: Callable[[str], Any]) -> None:
+    """As in a notebook with autoreload: no process that has the old code is used."""
+    loader = af.DataLoader(write_module(VERSIONED.format(version=1)).Numbers(), num_workers=1)
+    assert [batch[0].item() for batch in loader] == [1]
+    module = write_module(VERSIONED.format(version=20))
+    loader.dataset.__class__ = module.Numbers
+
+    assert [batch[0].item() for batch in loader] == [20]
+
+
+def test_settings_that_change_between_epochs_reach_workers(write_module: Callable[[str], Any]) -> None:
+    """Without importing or loading anything again."""
+    module = write_module(VERSIONED.format(version=1))
+    loader = af.DataLoader(module.Numbers(), num_workers=1)
+    found = []
+    for step in (0, 5, 0):
+        module.STEP = step
+        found += [batch[2].item() for batch in loader]
+
+    assert found == [0, 5, 0]
+
+
+def test_the_environment_and_the_folder_are_those_of_the_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is set after the first epoch is seen in the second."""
+    loader = af.DataLoader([0], num_workers=1, collate_fn=lambda _: (os.environ.get("OF_TESTS"), str(Path.cwd())))
+    first = next(iter(loader))
+    monkeypatch.setenv("OF_TESTS", "yes")
+    monkeypatch.chdir(tmp_path)
+
+    assert first == (None, str(Path(first[1])))
+    assert next(iter(loader)) == ("yes", str(tmp_path))
+
+
+def test_loaders_of_the_same_modules_import_them_once() -> None:
+    """A loader for training and one for validation, each with a dataset of its own."""
+    loaders = [af.DataLoader(Where(), batch_size=4, num_workers=1) for _ in range(2)]
+    templates = [read(loader)["parents"].pop() for loader in loaders]
+
+    assert templates[0] != templates[1]
+    assert parent_of(templates[0]) == parent_of(templates[1])
+
+
+def test_the_process_that_has_loaded_a_dataset_ends_with_its_loader() -> None:
+    """Nothing else needs it."""
+    loader = af.DataLoader(Where(), batch_size=4, num_workers=1)
+    (template,) = read(loader)["parents"]
+    assert Path(f"/proc/{template}").exists()
+    del loader
+    until(lambda: not Path(f"/proc/{template}").exists(), "the template has ended")
+
+
+# -- prestart ------------------------------------------------------------------------------------------------------
+
+
+def test_prestart_loads_in_the_background(tmp_path: Path) -> None:
+    """And the first epoch finds everything there."""
+    log = tmp_path / "log"
+    loader = af.DataLoader(Where(log), batch_size=2, num_workers=2)
+    loader.prestart()
+    until(lambda: loads(log) == 1, "the dataset was loaded")
+    loader.prestart()
+
+    assert read(loader)["large"] == list(range(8))
+    assert loads(log) == 1
+
+
+def test_a_dataset_that_is_changed_after_prestart_is_loaded_again(tmp_path: Path) -> None:
+    """What counts is how it is when the first batch is asked for."""
+    dataset = Where()
+    loader = af.DataLoader(dataset, batch_size=2, num_workers=2)
+    loader.prestart()
+    dataset.epoch = 3
+
+    assert read(loader)["epochs"] == [3] * 8
+
+
+def test_prestart_without_workers_does_nothing() -> None:
+    """There is nothing to start."""
+    before = threading.enumerate()
+    af.DataLoader(Where(), num_workers=0).prestart()
+
+    assert threading.enumerate() == before
+
+
+def test_prestart_says_what_cannot_be_sent() -> None:
+    """At once, in the thread that calls it."""
+    dataset = Where()
+    dataset.lines = (line for line in "text")  # type: ignore[attr-defined]
+    with pytest.raises(af.NotPicklable, match="lines"):
+        af.DataLoader(dataset, num_workers=1).prestart()
+
+
+def test_a_loader_that_was_prestarted_and_dropped_leaves_nothing(tmp_path: Path) -> None:
+    """Also while its process still loads."""
+    log = tmp_path / "log"
+    loader = af.DataLoader(Where(log), num_workers=1)
+    loader.prestart()
+    del loader
+    # The test's own check for leaked processes waits for their end.
+
+
+# -- time and output -----------------------------------------------------------------------------------------------
+
+
+class SlowToLoad(Where):
+    """Takes longer to load than a batch may take."""
+
+    def loaded(self) -> None:
+        time.sleep(1.5)
+
+
+@pytest.mark.parametrize("kind", [SlowToLoad, Threaded])
+def test_a_timeout_does_not_count_the_start(kind: type[Where]) -> None:
+    """It bounds the wait for a batch. Torch's workers have everything when they are forked."""
+    loader = af.DataLoader(kind(), batch_size=8, num_workers=1, timeout=1)
+
+    assert read(loader)["large"] == list(range(8))
+
+
+def shout(samples: list[int]) -> list[int]:
+    print("from a worker", flush=False)
+    os.write(2, b"an error of a worker\n")
+    return samples
+
+
+def test_workers_write_where_the_trainer_writes_now(capfd: pytest.CaptureFixture[str]) -> None:
+    """The fork server was started by an earlier test, with other descriptors."""
+    loader = af.DataLoader([0, 1], num_workers=1, collate_fn=shout)
+    assert list(loader) == [[0], [1]]
+    out, err = capfd.readouterr()
+
+    assert out.count("from a worker") == 2
+    assert err.count("an error of a worker") == 2
+
+
+ENDS = """
+import os, signal, sys, time
+import antifreeze as af
+
+class Numbers:
+    def __len__(self): return 64
+    def __getitem__(self, i):
+        return i, os.getpid(), os.getppid()
+
+loader = af.DataLoader(Numbers(), batch_size=1, num_workers=2, prefetch_factor=1)
+_, worker, template = next(iter(loader))
+print(worker.item(), template.item(), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_kill_9_of_a_trainer_ends_the_whole_tree() -> None:
+    """The kernel ends each process with the one that it was forked from."""
+    done = subprocess.run([sys.executable, "-c", ENDS], capture_output=True, text=True, timeout=60)
+    pids = done.stdout.split()
+
+    assert (done.returncode, len(pids), done.stderr) == (-signal.SIGKILL, 2, "")
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), json.dumps(pids))
