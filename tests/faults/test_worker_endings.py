@@ -22,7 +22,7 @@ from worker_processes import PATIENCE_S, identity, lives, nurseries, send, state
 from worker_trainers import Trainer, Trainers
 
 import antifreeze as af
-from antifreeze.crew import _keeper
+from antifreeze.crew import _tree
 
 STUCK = Fault("holds_the_interpreter", "sample", 30)
 ASLEEP = Fault("sleeps", "sample", 30)
@@ -700,7 +700,7 @@ def test_a_keeper_that_fails_again_and_again_says_so(monkeypatch: pytest.MonkeyP
         raise ValueError("something else")
 
     until(gone, "the nursery of other tests is gone")
-    monkeypatch.setattr(_keeper, "start_nursery", fail)
+    monkeypatch.setattr(_tree, "start_server", fail)
     with pytest.raises(af.WorkerDied, match="fails again and again: ValueError: something else"):
         next(iter(make("map")))
 

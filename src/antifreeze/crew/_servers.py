@@ -19,7 +19,6 @@ from antifreeze.supervise import Finding, Limits, state_of
 from antifreeze.transport import Channel, pair
 
 _STOPPED_GRACE_S = 1.0
-_END_TIMEOUT_S = 2.0
 _POLL_INTERVAL_S = 0.005
 
 _ENVIRON = {
@@ -108,9 +107,9 @@ class Server:
             with contextlib.suppress(OSError):
                 os.kill(self.pid, signal.SIGKILL)
 
-    def wait(self) -> None:
+    def wait_until_gone(self, timeout_s: float) -> None:
         """Wait until the fork server is gone, which is a child of this process."""
-        deadline = Deadline.after(_END_TIMEOUT_S)
+        deadline = Deadline.after(timeout_s)
         # Where SIGCHLD is ignored, or another library waits for all children, there is nobody left to wait for.
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(self.pid, os.WNOHANG) == (0, 0) and not deadline.passed:

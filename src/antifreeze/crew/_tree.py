@@ -1,0 +1,444 @@
+"""The tree of processes that workers are forked from, as the trainer sees it: fork server, bases, templates.
+
+For each payload there is a ``Template`` (see ``nursery/_server`` for what the processes do):
+
+    NEW ──started──▶ STARTING ──prepared──▶ READY ──its process is lost──▶ NEW
+                        │──it must not be forked, or was lost twice──▶ DIRECT
+                        │──user code raised──▶ FAILED
+
+Requests for workers wait at their template until it is READY (they go to its process), DIRECT (they go to the fork
+server, and each worker loads for itself) or FAILED (their crew hears of the error).
+
+# Invariant: whoever is lost takes along what was forked from it, and nothing else. Crews hear of their workers one by
+# one, as of workers that died by themselves.
+# Invariant: what was asked for is looked at in every turn, whatever has happened in between. No event has to be waited
+# for that may have come already, so that no request can be forgotten.
+# Tried: acting on events alone. A fork server that was killed between two messages left a template waiting for ever.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from antifreeze.core import AntifreezeError
+from antifreeze.crew._failures import never_ready, no_descriptors
+from antifreeze.crew._servers import Server, start_server, streams
+from antifreeze.crew._template import Phase, Template
+from antifreeze.crew._terms import Terms
+from antifreeze.nursery import Exited, Preloaded, Prepare, Prepared, Retire, Spawn, Spawned, Terminate, kill_group
+from antifreeze.supervise import Finding, Limits
+from antifreeze.transport import Closed
+
+logger = logging.getLogger("antifreeze")
+
+_CHECK_INTERVAL_S = 0.5
+_MAX_FAILURES = 3
+_MAX_LOST = 2
+"""How often the process of a template may be lost before workers load for themselves."""
+_END_TIMEOUT_S = 2.0
+_LINGER_S = float(os.environ.get("ANTIFREEZE_NURSERY_LINGER_S", "10"))
+"""How long imported modules are kept for the next loader."""
+
+
+class Kept(Protocol):
+    """What the supervisor looks after."""
+
+    terms: Terms
+
+    def born(self, token: int, pid: int) -> None:
+        """Hear that a worker has a process."""
+        ...
+
+    def died(self, token: int, code: int | None) -> None:
+        """Hear that a worker has ended; None if nobody knows how."""
+        ...
+
+    def tend(self) -> None:
+        """Look whether everything moves; called every tenth of a second or so."""
+        ...
+
+    def doomed(self, error: AntifreezeError) -> None:
+        """Hear that no worker can be had."""
+        ...
+
+    def load_failed(self, token: int, template: Template) -> None:
+        """Hear that a worker cannot be had because user code raised while the payload was loaded."""
+        ...
+
+    def was_prepared(self, template: Template) -> None:
+        """Hear that a template was decided on: its process has loaded the payload, or workers will."""
+        ...
+
+
+@dataclass(slots=True)
+class Request:
+    """Something to do: start a template, fork a worker from it, or end a worker."""
+
+    message: Spawn | Terminate | None
+    fds: list[int] = field(default_factory=list)
+    template: Template | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Base:
+    """A process that has imported the modules of some payloads, and of which their templates are forked."""
+
+    server: Server
+    modules: frozenset[str]
+    sources: dict[str, Any]
+    is_prepared: bool = False
+    unsafe: str = ""
+    idle_since_s: float = 0.0
+
+    def has(self, template: Template) -> bool:
+        """True if it has imported what a template needs, from the same files."""
+        same = all(template.sources.get(name) == found for name, found in self.sources.items())
+        return same and self.modules.issuperset(template.parcel.modules)
+
+
+@dataclass(slots=True, eq=False)
+class _Place:
+    """What the thread knows of one template, and keeps while it is used."""
+
+    template: weakref.ref[Template]
+    base: _Base | None = None
+    server: Server | None = None
+    waiting: deque[Request] = field(default_factory=deque)
+    is_wanted: bool = False
+    """Whether its process shall start, also if nobody waits for a worker yet."""
+
+
+class Tree:
+    """All processes that fork others, and who waits for workers from them. Used by the supervisor's thread alone.
+
+    Args:
+        owners: the crews by the tokens of the workers that they have asked for.
+        kept: all crews.
+        release: called with the number of a template that nobody holds any more, by any thread.
+    """
+
+    def __init__(self, owners: Mapping[int, Kept], kept: Iterable[Kept], release: Callable[[int], None]) -> None:
+        self._owners, self._kept, self._release = owners, kept, release
+        self._root: Server | None = None
+        self._branches: list[Server] = []
+        """All other servers, also those that retire; the ones first that others were forked from."""
+        self._bases: list[_Base] = []
+        self._places: dict[int, _Place] = {}
+        self._is_root_wanted = False
+        self._failures = 0
+        self._why: Finding | None = None
+        """What was found of a fork server that did not answer, if that is how the last one was lost."""
+        self._checked_s = 0.0
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether there is a process, or somebody waits for one."""
+        waiting = any(place.is_wanted or place.waiting for place in self._places.values())
+        return self._root is not None or self._is_root_wanted or waiting
+
+    def servers(self) -> list[Server]:
+        """Return all processes that fork others."""
+        return [*([] if self._root is None else [self._root]), *self._branches]
+
+    # -- what is asked for -----------------------------------------------------------------------------------------
+
+    def want_root(self) -> None:
+        """Start the fork server, for something will be asked of it."""
+        self._is_root_wanted = True
+
+    def want(self, template: Template, request: Request) -> None:
+        """Start the process of a template, and fork a worker from it if the request says so."""
+        place = self._place_of(template)
+        place.is_wanted = True
+        if request.message is not None:
+            place.waiting.append(request)
+
+    def advance(self) -> AntifreezeError | None:
+        """Do what can be done for everybody who waits; return why no worker can be had, if that is so."""
+        wanted = [place for place in self._places.values() if place.is_wanted or place.waiting]
+        if self._root is None and (wanted or self._is_root_wanted) and (error := self._start_root()) is not None:
+            return error
+        self._is_root_wanted = False
+        for place in wanted:
+            if (template := place.template()) is not None:
+                self._advance(template, place)
+        return None
+
+    def _start_root(self) -> AntifreezeError | None:
+        """Start a fork server; return why there can be none."""
+        if self._failures >= _MAX_FAILURES:
+            return never_ready(_MAX_FAILURES, self._why)
+        try:
+            self._root = start_server()
+        except AntifreezeError as error:
+            return error
+        except OSError as error:
+            return no_descriptors(error)
+        return None
+
+    def terminate(self, message: Terminate) -> None:
+        """End a worker."""
+        for server in self.servers():
+            if message.token in server.asked:
+                self._tell(server, message)
+
+    def _tell(self, server: Server, message: Any, fds: list[int] | None = None) -> None:
+        try:
+            server.channel.send_nowait(message, fds)
+        except Closed:
+            self._lose(server)
+
+    # -- templates -------------------------------------------------------------------------------------------------
+
+    def _place_of(self, template: Template) -> _Place:
+        if template.number not in self._places:
+            self._places[template.number] = _Place(weakref.ref(template))
+            weakref.finalize(template, self._release, template.number).atexit = False
+        return self._places[template.number]
+
+    def _advance(self, template: Template, place: _Place) -> None:
+        """Do what can be done for a template and for those who wait for workers from it."""
+        root = self._root
+        if root is None:  # it was lost in this turn; the next one starts another
+            return
+        try:
+            root.preload(template.parcel.libraries)
+            if template.phase is Phase.NEW:
+                self._begin(template, place, root)
+            if template.phase is Phase.STARTING and place.server is None:
+                self._load(template, place)
+            if template.phase in (Phase.READY, Phase.DIRECT, Phase.FAILED):
+                place.is_wanted = False
+                self._serve(template, place, root)
+        except Closed:
+            self._lose(root)
+
+    def _begin(self, template: Template, place: _Place, root: Server) -> None:
+        """Find a process that has imported what the template needs, or fork one."""
+        if template.reason:
+            template.phase = Phase.DIRECT
+            return
+        place.base = next((base for base in self._bases if base.has(template)), None)
+        if place.base is None:
+            server = root.branch("the process that imports the dataset's modules", "af-modules", streams())
+            self._branches.append(server)
+            place.base = _Base(server, frozenset(template.parcel.modules), template.sources)
+            self._bases.append(place.base)
+            server.num_pending += 1
+            self._tell(server, Prepare(template.surroundings, template.parcel.modules))
+        template.phase = Phase.STARTING
+
+    def _load(self, template: Template, place: _Place) -> None:
+        """Fork the template's own process and have it load the payload, once the modules are there."""
+        base = place.base
+        if base is None or not base.is_prepared:
+            return
+        if base.unsafe:
+            template.phase, template.reason = Phase.DIRECT, base.unsafe
+            return
+        try:
+            server = base.server.branch("the template process, which loads the dataset", "af-template", streams())
+        except Closed:
+            self._lose(base.server)
+            return
+        self._branches.append(server)
+        place.server = server
+        server.num_pending += 1
+        self._tell(server, Prepare(template.surroundings, (), template.parcel.payload), template.parcel.fds())
+
+    def _prepared(self, server: Server, message: Prepared) -> None:
+        for base in self._bases:
+            if base.server is server:
+                base.is_prepared, base.unsafe = True, message.unsafe
+        for place in list(self._places.values()):
+            template = place.template()
+            if place.server is not server or template is None:
+                continue
+            template.load_s, template.failure, template.reason = message.seconds, message.failure, message.unsafe
+            template.phase = Phase.READY
+            if message.failure is not None or message.unsafe:
+                template.phase = Phase.DIRECT if message.failure is None else Phase.FAILED
+                place.server = None
+                self._tell(server, Retire())
+            for crew in list(self._kept):
+                crew.was_prepared(template)
+
+    def _serve(self, template: Template, place: _Place, root: Server) -> None:
+        """Pass on what was asked of a template."""
+        server = root if template.phase is Phase.DIRECT else place.server
+        while place.waiting:
+            request = place.waiting.popleft()
+            message = request.message
+            owner = None if message is None else self._owners.get(message.token)
+            if owner is None or message is None:
+                close_all(request.fds)
+            elif template.phase is Phase.FAILED or server is None:
+                close_all(request.fds)
+                owner.load_failed(message.token, template)
+            else:
+                try:
+                    server.ask(message, request.fds)
+                except Closed:
+                    self._lose(server)
+                    return
+
+    def retire(self, number: int) -> None:
+        """End the process of a template that nobody needs, as soon as its last worker has ended."""
+        place = self._places.pop(number, None)
+        if place is None:
+            return
+        for request in place.waiting:
+            close_all(request.fds)
+        if place.server is not None:
+            self._tell(place.server, Retire())
+
+    def _retire_bases(self, now_s: float) -> None:
+        for base in list(self._bases):
+            if base.server.asked or any(place.base is base for place in self._places.values()):
+                base.idle_since_s = now_s
+            elif base.is_prepared and now_s - base.idle_since_s > _LINGER_S:
+                self._bases.remove(base)
+                self._tell(base.server, Retire())
+
+    # -- what processes say ----------------------------------------------------------------------------------------
+
+    def hear(self, server: Server) -> None:
+        """Take in what a process says."""
+        if server.channel.fileno() < 0:  # it was lost a moment ago, with the one that it was forked from
+            return
+        try:
+            server.channel.flush_nowait()
+            messages = server.channel.receive_nowait()
+        except Closed:
+            self._lose(server)
+            return
+        for message, _ in messages:
+            if isinstance(message, Preloaded):
+                server.num_pending -= 1
+                self._failures = 0
+            elif isinstance(message, Prepared):
+                server.num_pending -= 1
+                self._prepared(server, message)
+            elif isinstance(message, Spawned):
+                self._spawned(server, message)
+            elif isinstance(message, Exited):
+                server.asked.pop(message.token, None)
+                self._exited(message)
+
+    def _spawned(self, server: Server, message: Spawned) -> None:
+        server.asked[message.token] = message.pid
+        if (branch := self._branch(message.token)) is not None:
+            branch.pid = message.pid
+        elif (owner := self._owners.get(message.token)) is not None:
+            owner.born(message.token, message.pid)
+
+    def _exited(self, message: Exited) -> None:
+        if (branch := self._branch(message.token)) is not None:
+            self._lose(branch)
+        else:
+            self._tell_died(message.token, message.code)
+
+    def _branch(self, token: int) -> Server | None:
+        return next((server for server in self._branches if server.token == token), None)
+
+    def _tell_died(self, token: int, code: int | None) -> None:
+        owner = self._owners.get(token)
+        if owner is not None:
+            owner.died(token, code)
+
+    def check(self, limits: Limits) -> None:
+        """Look whether every server moves that something was asked of."""
+        now_s = time.monotonic()
+        if now_s - self._checked_s < _CHECK_INTERVAL_S:
+            return
+        self._checked_s = now_s
+        for server in self.servers():
+            if server.is_stopped():
+                logger.warning("antifreeze: %s was stopped and is replaced", server.name)
+                self._lose(server)
+            elif (finding := server.stall(limits)) is not None:
+                self._lose(server, finding)
+        self._retire_bases(now_s)
+
+    # -- losses ----------------------------------------------------------------------------------------------------
+
+    def give_up(self) -> None:
+        """Forget all that was asked for."""
+        self._failures = 0
+        self._is_root_wanted = False
+        for place in self._places.values():
+            place.is_wanted = False
+            while place.waiting:
+                close_all(place.waiting.popleft().fds)
+
+    def _lose(self, server: Server, why: Finding | None = None) -> None:
+        """A server has ended, or is ended now: workers that are still wanted are forked elsewhere."""
+        if server is self._root:
+            self._lose_root(server, why)
+            return
+        if server not in self._branches:
+            return
+        for place in [
+            place for place in self._places.values() if place.server is server or self._is_base(place, server)
+        ]:
+            template = place.template()
+            if template is not None and template.phase is Phase.STARTING:
+                template.num_lost += 1
+                if template.num_lost >= _MAX_LOST:
+                    what = "ended" if why is None else why.title
+                    template.reason = f"{server.title}, was lost {_MAX_LOST} times; it {what}"
+        self._cut(server)
+
+    def _lose_root(self, root: Server, why: Finding | None) -> None:
+        self._root = None
+        if root.num_pending or why is not None:
+            self._failures += 1
+            self._why = why
+        self._kill(root)
+        root.wait_until_gone(_END_TIMEOUT_S)
+        for server in list(self._branches):
+            self._cut(server)
+
+    def _is_base(self, place: _Place, server: Server) -> bool:
+        return place.base is not None and place.base.server is server and place.server is None
+
+    def _cut(self, server: Server) -> None:
+        """End a branch with all that was forked from it, and have those started again that are needed."""
+        if server not in self._branches:
+            return
+        self._branches.remove(server)
+        for branch in [branch for branch in self._branches if branch.token in server.asked]:
+            self._cut(branch)
+        self._bases = [base for base in self._bases if base.server is not server]
+        for place in self._places.values():
+            if place.base is not None and place.base.server is server:
+                place.base = None
+            elif place.server is server:
+                place.server = None
+            else:
+                continue
+            template = place.template()
+            if template is not None and template.phase in (Phase.STARTING, Phase.READY) and place.server is None:
+                template.phase = Phase.NEW
+        self._kill(server)
+
+    def _kill(self, server: Server) -> None:
+        server.kill()
+        lost, server.asked = server.asked, {}
+        for token, pid in lost.items():
+            if pid:
+                kill_group(pid)  # with what it had started
+            self._tell_died(token, None)
+
+
+def close_all(fds: list[int]) -> None:
+    """Close descriptors that nobody will get."""
+    while fds:
+        os.close(fds.pop())
