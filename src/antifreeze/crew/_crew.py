@@ -21,6 +21,7 @@ from antifreeze.crew._keeper import the_keeper
 from antifreeze.crew._member import Member, State, make_member
 from antifreeze.crew._template import Template, Templates
 from antifreeze.crew._terms import Flow, Terms
+from antifreeze.supervise import Finding
 from antifreeze.transport import Closed
 
 GRACE_S = 1.0
@@ -108,6 +109,12 @@ class Crew:
             if template is self.template and self._member(token) is not None:
                 self._failed(template.failure, "the process that loads it for all workers")
         self.wake()
+
+    def lost_while_loading(self, template: Template, pid: int, why: Finding) -> None:
+        """Hear from the supervisor that the process which loads the payload was lost."""
+        with self.lock:
+            if template is self.template and (flow := self.flow) is not None:
+                flow.lost_while_loading(pid, why)
 
     def was_prepared(self, template: Template) -> None:
         """Hear from the supervisor that the payload was loaded."""

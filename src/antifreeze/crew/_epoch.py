@@ -225,6 +225,10 @@ class Epoch:
         """Count the time that a worker took to start."""
         self._history.spent({"start": seconds})
 
+    def lost_while_loading(self, pid: int, why: Finding) -> None:
+        """Remember that the process which loads the payload for all workers was lost."""
+        self._losses.lost_while_loading(pid, why)
+
     def was_lost(self, member: Member) -> None:
         """Have what a lost worker had made by others."""
         self._retiring.pop(member.slot, None)

@@ -31,6 +31,8 @@ logger = logging.getLogger("antifreeze")
 TEND_S = 0.2
 _MAX_FAULTS = 3
 _EXIT_TIMEOUT_S = 5.0
+_FORGIVE_S = 10.0
+"""How long the thread must do well until earlier faults are forgotten: some come in every other turn only."""
 
 
 class Keeper:
@@ -45,7 +47,7 @@ class Keeper:
         self._owners: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._ending: deque[Kept] = deque()
         self._tree = Tree(self._owners, self._kept, self.release)
-        self._faults = 0
+        self._faults, self._faulted_s = 0, 0.0
         self._awake, self._resting = threading.Event(), threading.Event()
         self._bell = Bell()
 
@@ -131,11 +133,13 @@ class Keeper:
                     if not (self._tree.is_needed or self._kept or self._requests or self._ending):
                         self._thread = None
                         break
-                self._faults = 0
+                if time.monotonic() - self._faulted_s > _FORGIVE_S:
+                    self._faults = 0
             except Exception as error:
                 # border: whatever fails here must not end the thread, for every worker would end with it
                 logger.exception("antifreeze: the worker supervisor failed, and continues")
                 self._faults += 1
+                self._faulted_s = time.monotonic()
                 if self._faults >= _MAX_FAULTS:
                     self._doom(keeper_failed(error))
                 time.sleep(TEND_S)
@@ -145,7 +149,8 @@ class Keeper:
         poll = select.poll()
         poll.register(self._bell.fileno(), select.POLLIN)
         for server in self._tree.servers():
-            poll.register(server.channel.fileno(), select.POLLIN)
+            if server.closed_s is None:
+                poll.register(server.channel.fileno(), select.POLLIN)
         poll.poll(TEND_S * 1000)
         self._bell.silence()
         for server in self._tree.servers():

@@ -15,7 +15,7 @@ from antifreeze.crew._member import Member
 from antifreeze.crew._sources import Source
 from antifreeze.crew._watch import Watch
 from antifreeze.crew._words import batch_of, lines_of
-from antifreeze.supervise import Cause, Finding, Skip
+from antifreeze.supervise import Cause, Finding, Restart, Skip
 from antifreeze.transport import Stage
 
 _EXIT_S = 1.0
@@ -62,6 +62,14 @@ class Losses:
         else:
             self._lost[member.token] = lost
             self._crew.exits[member.token] = lambda code: self._heard(member.token, code)
+
+    def lost_while_loading(self, pid: int, why: Finding) -> None:
+        """Remember that the process which loads the payload for all workers was lost."""
+        lines = (why.title, *(line for line in why.evidence_lines if line not in why.title))
+        after_s = time.monotonic() - self._began_s
+        self._history.restart(
+            Restart(worker=-1, pid=pid, cause=why.cause.value, sample="", after_s=after_s, evidence=lines)
+        )
 
     @property
     def unexplained(self) -> int:

@@ -14,8 +14,9 @@ from typing import Any
 from antifreeze.core import ConfigError, Deadline
 from antifreeze.crew._bedside import Bedside
 from antifreeze.crew._modules import sources_of
+from antifreeze.crew._stacks import read_stacks
 from antifreeze.nursery import Branch, Preload
-from antifreeze.supervise import Finding, Limits, state_of
+from antifreeze.supervise import Evidence, Finding, Limits, find_cause, parse_stack, state_of
 from antifreeze.transport import Channel, pair
 
 _STOPPED_GRACE_S = 1.0
@@ -42,6 +43,8 @@ class Server:
         """Processes that it was asked for and that have not ended, with their process IDs; 0 if not known yet."""
         self.num_pending = 0
         """What it was told to import or load and has not answered. If it ends meanwhile, that may be why."""
+        self.closed_s: float | None = None
+        """When its channel was found closed; it is not known yet how it has ended."""
         self._preloaded: set[str] | None = None
         self._stacks = stacks
         self._bedside: Bedside | None = None
@@ -90,6 +93,11 @@ class Server:
         if self._bedside is None:
             self._bedside = Bedside(self.pid, self.title, self._stacks)
         return self._bedside.stuck(limits, is_asked=self.num_pending > 0 or 0 in self.asked.values())
+
+    def end_of(self, code: int) -> Finding:
+        """Return why the process has ended."""
+        frames = parse_stack(read_stacks(self._stacks))
+        return find_cause(Evidence(pid=self.pid, exit_code=code, stage="load", frames=frames))
 
     # -- the end ---------------------------------------------------------------------------------------------------
 

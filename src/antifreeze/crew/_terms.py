@@ -7,7 +7,7 @@ from typing import Protocol
 
 from antifreeze.child import Result
 from antifreeze.crew._member import Member
-from antifreeze.supervise import Limits
+from antifreeze.supervise import Finding, Limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +34,10 @@ class Flow(Protocol):
 
     def started(self, seconds: float) -> None:
         """Hear that a worker is ready, and how long it took."""
+        ...
+
+    def lost_while_loading(self, pid: int, why: Finding) -> None:
+        """Hear that the process which loads the payload for all workers was lost."""
         ...
 
     def was_lost(self, member: Member) -> None:

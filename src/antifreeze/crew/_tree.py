@@ -32,8 +32,9 @@ from antifreeze.crew._failures import never_ready, no_descriptors
 from antifreeze.crew._servers import Server, start_server, streams
 from antifreeze.crew._template import Phase, Template
 from antifreeze.crew._terms import Terms
+from antifreeze.crew._words import lines_of
 from antifreeze.nursery import Exited, Preloaded, Prepare, Prepared, Retire, Spawn, Spawned, Terminate, kill_group
-from antifreeze.supervise import Finding, Limits
+from antifreeze.supervise import Cause, Finding, Limits
 from antifreeze.transport import Closed
 
 logger = logging.getLogger("antifreeze")
@@ -70,6 +71,10 @@ class Kept(Protocol):
 
     def load_failed(self, token: int, template: Template) -> None:
         """Hear that a worker cannot be had because user code raised while the payload was loaded."""
+        ...
+
+    def lost_while_loading(self, template: Template, pid: int, why: Finding) -> None:
+        """Hear that the process which loads the payload was lost before it was ready."""
         ...
 
     def was_prepared(self, template: Template) -> None:
@@ -244,7 +249,7 @@ class Tree:
             template.phase, template.reason = Phase.DIRECT, base.unsafe
             return
         try:
-            server = base.server.branch("the template process, which loads the dataset", "af-template", streams())
+            server = base.server.branch("the template process that loads the dataset", "af-template", streams())
         except Closed:
             self._lose(base.server)
             return
@@ -317,7 +322,10 @@ class Tree:
             server.channel.flush_nowait()
             messages = server.channel.receive_nowait()
         except Closed:
-            self._lose(server)
+            if server is self._root:
+                self._lose(server)
+            else:
+                server.closed_s = time.monotonic()  # its parent says how it has ended, in a moment
             return
         for message, _ in messages:
             if isinstance(message, Preloaded):
@@ -341,7 +349,7 @@ class Tree:
 
     def _exited(self, message: Exited) -> None:
         if (branch := self._branch(message.token)) is not None:
-            self._lose(branch)
+            self._lose(branch, branch.end_of(message.code))
         else:
             self._tell_died(message.token, message.code)
 
@@ -362,6 +370,8 @@ class Tree:
         for server in self.servers():
             if server.is_stopped():
                 logger.warning("antifreeze: %s was stopped and is replaced", server.name)
+                self._lose(server, None if server is self._root else Finding(cause=Cause.STOPPED, evidence_lines=()))
+            elif server.closed_s is not None and now_s - server.closed_s > _CHECK_INTERVAL_S:
                 self._lose(server)
             elif (finding := server.stall(limits)) is not None:
                 self._lose(server, finding)
@@ -390,11 +400,18 @@ class Tree:
         ]:
             template = place.template()
             if template is not None and template.phase is Phase.STARTING:
-                template.num_lost += 1
-                if template.num_lost >= _MAX_LOST:
-                    what = "ended" if why is None else why.title
-                    template.reason = f"{server.title}, was lost {_MAX_LOST} times; it {what}"
+                self._count(template, server, why or Finding(cause=Cause.ORPHANED, evidence_lines=()))
         self._cut(server)
+
+    def _count(self, template: Template, server: Server, why: Finding) -> None:
+        """Note that the process of a template was lost before it was ready."""
+        template.num_lost += 1
+        if template.num_lost >= _MAX_LOST:
+            template.reason = f"{server.title} was lost {_MAX_LOST} times; the last one {why.title}"
+        rest = "each worker loads for itself" if template.reason else "another one is started"
+        logger.warning("antifreeze: %s %s; %s%s\n  hint: %s", server.name, why.title, rest, lines_of(why), why.hint)
+        for crew in list(self._kept):
+            crew.lost_while_loading(template, server.pid, why)
 
     def _lose_root(self, root: Server, why: Finding | None) -> None:
         self._root = None

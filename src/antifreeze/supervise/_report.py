@@ -49,9 +49,10 @@ class Skip:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restart:
-    """A worker that died or was killed, and was replaced."""
+    """A process that died or was killed, and was replaced."""
 
     worker: int
+    """Its number; -1 for the template process, which loads the dataset for all workers."""
     pid: int
     cause: str
     """The value of a ``Cause``."""
@@ -210,7 +211,13 @@ def render(report: Report) -> str:
     for label, entries in _sections(report):
         for index, entry in enumerate(entries):
             head = f"  {label if index == 0 else '':<{_LABEL}}"
-            lines += textwrap.wrap(_plain(entry), COLUMNS, initial_indent=head, subsequent_indent=" " * (_LABEL + 4))
+            lines += textwrap.wrap(
+                _plain(entry),
+                COLUMNS,
+                initial_indent=head,
+                subsequent_indent=" " * (_LABEL + 4),
+                break_on_hyphens=False,
+            )
     return "\n".join(lines)
 
 
@@ -245,7 +252,8 @@ def _sections(report: Report) -> Iterator[tuple[str, list[str]]]:
 def _lines_of_restart(restart: Restart) -> list[str]:
     sample = f", at {restart.sample}" if restart.sample else ""
     when = f", {restart.after_s:,.1f} s into the epoch"
-    return [f"worker {restart.worker} (pid {restart.pid}): {restart.cause}{sample}{when}", *restart.evidence]
+    who = f"worker {restart.worker}" if restart.worker >= 0 else "template process, while it loaded the dataset"
+    return [f"{who} (pid {restart.pid}): {restart.cause}{sample}{when}", *restart.evidence]
 
 
 def _rest(total: int, shown: int) -> list[str]:
