@@ -325,3 +325,25 @@ def test_memory_that_is_shared_is_shared_with_workers_and_those_that_come_after_
 
     assert [first, second, third] == [str([epoch] * 8) for epoch in range(3)]
     assert last == f"True {[2.0] * 8} True"
+
+
+DEPRECATED = """
+import torch, torch.distributed as dist
+from antifreeze import DataLoader
+
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, i):
+        return i + dist.is_available()
+
+print([int(i) for i in DataLoader(Numbers(), num_workers=2)])
+"""
+
+
+def test_deprecated_names_of_a_library_are_not_asked_for(folder: Path) -> None:
+    """torch.distributed holds an object that warns whoever asks it for anything; here a warning is an error."""
+    (folder / "train.py").write_text(DEPRECATED)
+
+    assert run(folder, ["-W", "error", "train.py"]) == "[1, 2, 3, 4]\n"

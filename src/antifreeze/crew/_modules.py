@@ -10,7 +10,10 @@ import sysconfig
 from collections.abc import Collection, Iterable
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any
+
+from antifreeze.child import class_members, module_members
 
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _INSTALLED = ("site-packages", "dist-packages")
@@ -38,7 +41,7 @@ def needs_torch(names: Iterable[str]) -> bool:
         # What a script or a notebook has imported is not needed by what was taken from it by value.
         if module is None or name == "__main__":
             continue
-        uses = {_module_of(value) for value in list(vars(module).values())} - {""}
+        uses = {_module_of(value) for value in list(module_members(module).values())} - {""}
         if any(use.partition(".")[0] == "torch" for use in uses):
             return True
         if not is_library(module):
@@ -50,7 +53,8 @@ def sources_of(package: str) -> list[tuple[str, str]]:
     """Return the modules of a package that this process has loaded from files, in the order in which it did."""
     found = []
     for name, module in list(sys.modules.items()):
-        spec = getattr(module, "__spec__", None) if name.partition(".")[0] == package else None
+        is_part = name.partition(".")[0] == package and issubclass(type(module), ModuleType)
+        spec = module_members(module).get("__spec__") if is_part else None
         if spec is not None and spec.name == name and isinstance(spec.loader, SourceFileLoader):
             found.append((name, spec.loader.path))
     return found
@@ -63,22 +67,30 @@ def own_sources(by_value: Collection[str]) -> dict[str, tuple[int, int]]:
     """
     found = {}
     for name, module in list(sys.modules.items()):
-        if name in by_value or not isinstance(module, ModuleType) or is_library(module):
+        if name in by_value or not issubclass(type(module), ModuleType) or is_library(module):
             continue
         with contextlib.suppress(OSError, ValueError):
-            status = os.stat(vars(module)["__file__"])  # noqa: PTH116  for hundreds of modules in every epoch
+            status = os.stat(module_members(module)["__file__"])  # noqa: PTH116  for hundreds of modules in every epoch
             found[name] = (status.st_mtime_ns, status.st_size)
     return found
 
 
-def _module_of(value: object) -> str:
-    name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", "")
+def _module_of(value: Any) -> str:
+    kind = type(value)
+    if issubclass(kind, ModuleType):
+        name = module_members(value).get("__name__")
+    elif issubclass(kind, type):
+        name = class_members(value).get("__module__")
+    elif issubclass(kind, FunctionType | BuiltinFunctionType):
+        name = value.__module__
+    else:
+        name = class_members(kind).get("__module__")
     return name if isinstance(name, str) and not name.startswith("antifreeze") else ""
 
 
 def is_library(module: ModuleType) -> bool:
     """Tell whether a module is not the user's own: installed, of the standard library, or without a file."""
-    file = vars(module).get("__file__")  # not getattr: some modules load others when they are asked
+    file = module_members(module).get("__file__")
     return not isinstance(file, str) or _is_installed(file)
 
 

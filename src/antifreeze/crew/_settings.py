@@ -10,7 +10,15 @@ from collections.abc import Iterator, Mapping
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
-from antifreeze.child import Settings, Variables, interpreter_settings, is_data, log_settings
+from antifreeze.child import (
+    Settings,
+    Variables,
+    class_members,
+    interpreter_settings,
+    is_data,
+    log_settings,
+    module_members,
+)
 from antifreeze.crew._modules import is_library
 
 _NOT_VARIABLES = (FunctionType, BuiltinFunctionType, ModuleType, property, staticmethod, classmethod)
@@ -29,7 +37,8 @@ def gather_settings(by_value: set[str]) -> Settings:
             modules[name] = variables
     scripts = [sys.modules[name] for name in ("__main__", *by_value) if name in sys.modules]
     for name, module in _libraries([*scripts, *(module for _, module in own)]).items():
-        constants = {key: pickle.dumps(value) for key, value in list(vars(module).items()) if _is_constant(key, value)}
+        values = list(module_members(module).items())
+        constants = {key: pickle.dumps(value) for key, value in values if _is_constant(key, value)}
         if constants:
             modules[name] = Variables(constants, (), is_library=True)
     return Settings(modules, interpreter_settings(), log_settings())
@@ -39,22 +48,24 @@ def _is_own(name: str, module: ModuleType, by_value: set[str]) -> bool:
     """Tell whether a module is the user's own, and workers import it."""
     if name in by_value or name in ("__main__", "__mp_main__") or name.partition(".")[0] == "antifreeze":
         return False
-    return isinstance(module, ModuleType) and vars(module).get("__name__") == name and not is_library(module)
+    is_module = issubclass(type(module), ModuleType)
+    return is_module and module_members(module).get("__name__") == name and not is_library(module)
 
 
 def _named(module: ModuleType) -> Iterator[tuple[str, Any]]:
     """Yield the variables of a module and of its classes."""
-    for name, value in list(vars(module).items()):
-        if isinstance(value, type):
-            if value.__module__ == module.__name__ and not issubclass(value, enum.Enum):
-                yield from ((f"{name}.{key}", each) for key, each in _without_functions(vars(value)))
+    for name, value in list(module_members(module).items()):
+        if issubclass(type(value), type):
+            members = class_members(value)
+            if members.get("__module__") == _name(module) and enum.Enum not in value.__mro__:
+                yield from ((f"{name}.{key}", each) for key, each in _without_functions(members))
         else:
             yield from _without_functions({name: value})
 
 
 def _without_functions(names: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, value in names.items():
-        if not name.startswith("__") and not isinstance(value, _NOT_VARIABLES):
+        if not name.startswith("__") and not issubclass(type(value), _NOT_VARIABLES):
             yield name, value
 
 
@@ -79,11 +90,11 @@ def _libraries(users: list[ModuleType]) -> dict[str, ModuleType]:
 
 
 def _modules_in(module: ModuleType) -> list[ModuleType]:
-    return [value for value in list(vars(module).values()) if isinstance(value, ModuleType)]
+    return [value for value in list(module_members(module).values()) if issubclass(type(value), ModuleType)]
 
 
 def _name(module: ModuleType) -> str:
-    return str(vars(module).get("__name__", ""))
+    return str(module_members(module).get("__name__", ""))
 
 
 def _has_constants(name: str, module: ModuleType) -> bool:
