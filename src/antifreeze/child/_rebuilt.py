@@ -5,22 +5,24 @@ from __future__ import annotations
 import contextvars
 import copyreg
 import ctypes
-import errno
 import functools
+import importlib
 import io
-import os
-import stat
 import sys
 import threading
 import types
 import weakref
 from collections.abc import Callable, Iterator
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 import cloudpickle
 import numpy as np
+
+from antifreeze.child._databases import h5py_reducers, sqlite_reducers
+from antifreeze.child._files import reduce_file
+from antifreeze.child._inspection import class_members, find_in_class
+from antifreeze.child._reopen import PER_WORKER
 
 Reduce = Callable[[Any], Any]
 _USES_ERRNO = 8  # as in ctypes
@@ -37,17 +39,30 @@ def _rebuilders() -> Iterator[tuple[type, Reduce]]:
     yield contextvars.ContextVar, _variable
     yield ctypes.CDLL, _library
     yield type(ctypes.POINTER(ctypes.c_int)), _pointer
-    yield io.BufferedReader, _file
-    yield io.FileIO, _file
+    for kind in (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO):
+        yield kind, reduce_file
     yield np.lib.npyio.NpzFile, _arrays
+    yield from _of_libraries()
     if "asyncio" in sys.modules:  # to import it takes longer than to start a worker
         yield sys.modules["asyncio"].AbstractEventLoop, lambda found: (_make_loop, (found.is_running(),))
+
+
+def _of_libraries() -> Iterator[tuple[type, Reduce]]:
+    """Yield kinds of libraries that a script has imported."""
+    if hasattr(sqlite3 := sys.modules.get("sqlite3"), "Connection"):
+        yield from sqlite_reducers(sqlite3)
+    if hasattr(h5py := sys.modules.get("h5py"), "AttributeManager"):
+        yield from h5py_reducers(h5py)
+    jit: Any = sys.modules.get("torch.jit")
+    if hasattr(jit, "ScriptFunction"):
+        yield jit.ScriptModule, _script
+        yield jit.ScriptFunction, _script
 
 
 def rebuilder(kind: type) -> Reduce | None:
     """Return how objects of a kind are taken apart that pickle would not bring to a worker; None for all others."""
     for known, reduce in _rebuilders():
-        if issubclass(kind, known):
+        if known in kind.__mro__:
             return reduce
     return _delegating if _asks_another(kind) else None
 
@@ -146,34 +161,26 @@ def _pointer(kind: Any) -> Any:
     return (ctypes.POINTER, (target,)) if target is not None and ctypes.POINTER(target) is kind else NotImplemented
 
 
-# -- files ---------------------------------------------------------------------------------------------------------
-
-
-def _file(file: Any) -> Any:
-    """Take apart a file that is open for reading bytes: a worker opens it, too, and reads at a place of its own."""
-    raw = getattr(file, "raw", file)
-    if type(raw) is not io.FileIO or raw.closed or raw.writable() or sys.platform != "linux":
-        return NotImplemented
-    status = os.fstat(raw.fileno())
-    path = Path(f"/proc/self/fd/{raw.fileno()}").readlink()
-    if not stat.S_ISREG(status.st_mode) or not path.exists() or not os.path.samestat(path.stat(), status):
-        return NotImplemented  # a pipe, or a file that was deleted
-    return _make_file, (str(path), (status.st_dev, status.st_ino), file.tell(), file is not raw)
-
-
-def _make_file(path: str, identity: tuple[int, int], place: int, buffered: bool) -> Any:
-    file = open(path, "rb", buffering=-1 if buffered else 0)  # noqa: PTH123, SIM115  the dataset's, to close
-    status = os.fstat(file.fileno())
-    if (status.st_dev, status.st_ino) != identity:
-        file.close()
-        raise FileNotFoundError(errno.ENOENT, "the file that the dataset has open was replaced by another", path)
-    file.seek(place)
-    return file
+# -- archives ------------------------------------------------------------------------------------------------------
 
 
 def _arrays(found: Any) -> Any:
     """Take apart what ``numpy.load`` returns for several arrays: they are read when they are asked for."""
     return type(found), (found.fid or found.zip.fp, True, found.allow_pickle, found.pickle_kwargs)
+
+
+# -- compiled models -----------------------------------------------------------------------------------------------
+
+
+def _script(found: Any) -> Any:
+    """Take apart what ``torch.jit`` has compiled: what it would save to a file."""
+    file = io.BytesIO()
+    sys.modules["torch.jit"].save(found, file)
+    return _make_script, (np.frombuffer(file.getvalue(), np.uint8),)
+
+
+def _make_script(saved: Any) -> Any:
+    return importlib.import_module("torch").jit.load(io.BytesIO(saved))
 
 
 # -- event loops ---------------------------------------------------------------------------------------------------
@@ -189,6 +196,9 @@ def _make_loop(is_running: bool) -> Any:
     return loop
 
 
+PER_WORKER[_make_loop] = "an asyncio event loop"
+
+
 # -- objects that ask another one for what they do not have ---------------------------------------------------------
 
 
@@ -198,16 +208,16 @@ def _asks_another(kind: type) -> bool:
     When such an object is rebuilt, pickle asks it for ``__setstate__``, while it has nothing yet; a ``__getattr__``
     that looks for the object behind it then calls itself without end.
     """
-    if hasattr(kind, "__setstate__") or not is_left_to_pickle(kind):
+    if find_in_class(kind, "__setstate__") is not None or not is_left_to_pickle(kind):
         return False
-    return any("__getattr__" in vars(base) for base in kind.__mro__)
+    return find_in_class(kind, "__getattr__") is not None
 
 
 def is_left_to_pickle(kind: Any) -> bool:
     """Tell whether a kind says nothing about how its objects are taken apart."""
     if issubclass(kind, type | types.ModuleType) or kind in copyreg.dispatch_table:
         return False
-    return kind.__reduce_ex__ is object.__reduce_ex__ and kind.__reduce__ is object.__reduce__
+    return all(find_in_class(kind, name) is class_members(object)[name] for name in ("__reduce_ex__", "__reduce__"))
 
 
 def _delegating(found: Any) -> Any:

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from antifreeze.child._databases import LmdbHandles
 from antifreeze.child._rebuilt import Reduce, rebuilder
 
 _LOOK_S = 0.001
@@ -144,7 +145,7 @@ class Handing:
         self._whole: set[int] = set()
         self._lock_file: Handle | None = None
         self._held: list[Any] = []
-        self._reducers: dict[type, Reduce | None] = {}
+        self._lmdb = LmdbHandles()
 
     # The two methods that multiprocessing asks of a process that is being started.
     def duplicate_for_child(self, fd: int) -> int:
@@ -168,11 +169,6 @@ class Handing:
 
     def reducer(self, kind: type) -> Reduce | None:
         """Return how to take objects of a kind apart that belong to one process; None for all others."""
-        if kind not in self._reducers:  # Order: asked for every object there is, and there are few kinds
-            self._reducers[kind] = self._find(kind)
-        return self._reducers[kind]
-
-    def _find(self, kind: type) -> Reduce | None:
         for known, reduce in _REDUCERS:
             if issubclass(kind, known):
                 return reduce
@@ -180,6 +176,10 @@ class Handing:
             return self._lock
         if issubclass(kind, multiprocessing.synchronize.Condition):
             return self._condition
+        if hasattr(lmdb := sys.modules.get("lmdb"), "Environment"):
+            for known, reduce in self._lmdb.reducers(lmdb):
+                if kind is known:
+                    return reduce
         others: dict[type, Any] = multiprocessing.reduction.ForkingPickler._extra_reducers  # type: ignore[attr-defined]
         shared: Reduce | None = others.get(kind)
         # Shared values, queues and pipes. Others have registered theirs too: torch's would need files in /dev/shm, and

@@ -33,6 +33,7 @@ from antifreeze.child._messages import (
     unpacked,
 )
 from antifreeze.child._programs import Ended, Nothing, Program
+from antifreeze.child._reopen import run_reopeners
 from antifreeze.child._settle import be_worker, take_surroundings
 from antifreeze.child._shared_list import SharedList
 from antifreeze.child._stand_ins import received_handles
@@ -195,6 +196,10 @@ class _Worker:
         else:
             for fd in fds:
                 os.close(fd)
+        try:
+            run_reopeners()
+        except BaseException as error:
+            raise UserError("opening the dataset's handles in a worker", error) from error
         set_logs(start.surroundings.settings.logs)  # Order: after the user's modules, which may do so themselves
         program.start(desk, start.seed)
         return program, desk

@@ -185,21 +185,34 @@ class _Server:
 
     def _prepare(self, message: Prepare, fds: list[int]) -> Prepared:
         """Import and load what workers need. Code of the user's runs here: what modules and unpickling call."""
-        from antifreeze.child import UserError, failure_of, load_program, shared_handles, take_surroundings
+        from antifreeze.child import (
+            UserError,
+            failure_of,
+            has_deferred,
+            load_program,
+            loading_for_forks,
+            reopened_fds,
+            shared_handles,
+            take_surroundings,
+        )
 
         before, began_s = open_files(), time.perf_counter()
         for fd in fds:
             before.pop(fd)  # it is closed once the payload was loaded
         take_surroundings(message.surroundings)
-        failure = None
+        failure, unsafe = None, ""
         import_modules(message.modules)
         if message.payload is not None:
             try:
-                self._program = load_program(message.payload, fds)
+                with loading_for_forks():
+                    self._program = load_program(message.payload, fds)
             except UserError as error:
-                failure = failure_of(error)
+                if has_deferred():
+                    unsafe = f"loading failed while handles were not open yet ({error.__cause__!r})"
+                else:
+                    failure = failure_of(error)
         gc.freeze()  # a collection would write to every object, and so copy every page, in every worker
-        unsafe = why_not_to_fork(before, shared_handles())
+        unsafe = unsafe or why_not_to_fork(before, shared_handles() | reopened_fds())
         return Prepared(failure, unsafe, time.perf_counter() - began_s)
 
     # -- forking ---------------------------------------------------------------------------------------------------
