@@ -113,7 +113,7 @@ def test_reading_without_torch_imports_no_torch(tmp_path: Path) -> None:
 
 
 BETWEEN_PROCESSES = {"transport/_codec.py", "transport/_channel.py", "child/_failures.py"}
-BETWEEN_PROCESSES |= {"child/_iterable.py", "child/_states.py", "crew/_failures.py"}
+BETWEEN_PROCESSES |= {"child/_iterable.py", "child/_patches.py", "child/_states.py", "crew/_failures.py"}
 
 
 def test_reading_data_never_runs_code_from_it() -> None:

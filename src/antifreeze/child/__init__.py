@@ -4,6 +4,7 @@ from antifreeze.child._again import NotAsSaved, NotTheSame
 from antifreeze.child._collate import AsTensor, default_collate, default_convert
 from antifreeze.child._desk import Desk
 from antifreeze.child._failures import UserError, failure_of
+from antifreeze.child._inspection import attributes, class_members, module_members, slots
 from antifreeze.child._iterable import IterableProgram
 from antifreeze.child._logs import log_settings
 from antifreeze.child._messages import (
@@ -23,7 +24,9 @@ from antifreeze.child._messages import (
     Tasks,
     bytes_at,
 )
+from antifreeze.child._patches import Patch, original
 from antifreeze.child._programs import Ended, MapProgram, Nothing, Program
+from antifreeze.child._reopen import PER_WORKER, has_deferred, loading_for_forks, reopened_fds, run_reopeners
 from antifreeze.child._seeding import preserved, seed_now, seeded
 from antifreeze.child._settings import Settings, Variables, interpreter_settings, is_data
 from antifreeze.child._settle import take_surroundings
@@ -53,6 +56,8 @@ __all__ = [
     "NotAsSaved",
     "NotTheSame",
     "Nothing",
+    "PER_WORKER",
+    "Patch",
     "Payload",
     "Place",
     "Program",
@@ -70,21 +75,30 @@ __all__ = [
     "Tasks",
     "UserError",
     "Variables",
+    "attributes",
     "bytes_at",
+    "class_members",
     "default_collate",
     "default_convert",
     "failure_of",
+    "has_deferred",
     "has_state",
     "interpreter_settings",
     "is_data",
+    "loading_for_forks",
     "load_program",
     "log_settings",
+    "module_members",
     "opened_state",
+    "original",
     "preserved",
+    "reopened_fds",
     "run",
+    "run_reopeners",
     "sealed_state",
     "seed_now",
     "seeded",
+    "slots",
     "shared_handles",
     "take_surroundings",
 ]

@@ -9,17 +9,19 @@ import pickle
 import sys
 from collections.abc import Callable
 from pathlib import PurePath
-from types import ModuleType, NoneType, SimpleNamespace
+from types import ModuleType, NoneType, SimpleNamespace, WrapperDescriptorType
 from typing import Any, NamedTuple
 
+from antifreeze.child._inspection import attributes, class_members, find_in_class, module_members
 from antifreeze.child._known import rebuilt
 from antifreeze.child._logs import Log
+from antifreeze.child._patches import Patch, apply_patches
 from antifreeze.child._rebuilt import is_left_to_pickle
 from antifreeze.child._when_imported import when_imported
 
 _MOST_NODES = 10_000
 _SCALARS = frozenset({NoneType, bool, int, float, complex, str, bytes, range})
-_CONTAINERS = (list, tuple, set, frozenset)
+_CONTAINERS = (dict, list, tuple, set, frozenset)
 _OF_HANDLES = ("__del__", "__exit__", "close", "fileno")
 _MISSING = object()
 
@@ -40,6 +42,7 @@ class Settings(NamedTuple):
     modules: dict[str, Variables]
     interpreter: dict[str, bytes]
     logs: list[Log]
+    patches: tuple[Patch, ...] = ()
 
 
 # -- of the interpreter ----------------------------------------------------------------------------------------------
@@ -77,31 +80,37 @@ def is_data(value: object) -> bool:
         kind = type(found)
         if kind in _SCALARS:
             left -= len(found) // 64 if isinstance(found, str | bytes) else 0
-        elif id(found) in seen or isinstance(found, PurePath | enum.Enum):
+        elif id(found) in seen or issubclass(kind, PurePath | enum.Enum):
             continue
-        elif isinstance(found, (dict, *_CONTAINERS)) and len(found) > left:
-            return False
-        elif isinstance(found, dict):
-            queue += [*found.keys(), *found.values(), *_vars_of(found).values()]
-        elif isinstance(found, _CONTAINERS):
-            queue += [*found, *_vars_of(found).values()]
+        elif (base := _container(kind)) is not None:
+            if not _is_plain(kind) or base.__len__(found) > left:
+                return False
+            queue += [*base.__iter__(found), *attributes(found).values()]
+            queue += dict.values(found) if isinstance(found, dict) else ()
         elif _is_record(kind):
-            queue += _vars_of(found).values()
+            queue += attributes(found).values()
         else:
             return False
         seen.add(id(found))
     return left > 0
 
 
+def _container(kind: type) -> Any:
+    return next((base for base in _CONTAINERS if issubclass(kind, base)), None)
+
+
 def _is_record(kind: type) -> bool:
-    """Tell whether objects of a kind are nothing but their attributes: none that has to be closed is."""
+    """True if objects of a kind are nothing but their attributes: none that has to be closed is."""
     if kind is SimpleNamespace:
         return True
-    return is_left_to_pickle(kind) and kind.__dictoffset__ != 0 and not any(hasattr(kind, name) for name in _OF_HANDLES)
+    if not is_left_to_pickle(kind) or kind.__dictoffset__ == 0 or not _is_plain(kind):
+        return False
+    return all(find_in_class(kind, name) is None for name in _OF_HANDLES)
 
 
-def _vars_of(value: object) -> dict[str, Any]:
-    return getattr(value, "__dict__", {})
+def _is_plain(kind: type) -> bool:
+    """True if asking objects of a kind for an attribute that they have runs no code of theirs: pickle does so."""
+    return type(find_in_class(kind, "__getattribute__")) is WrapperDescriptorType
 
 
 _taken: dict[str, Any] = {}
@@ -114,6 +123,7 @@ def take_over(settings: Settings) -> None:
         _take(f"interpreter {name}", name, blob, _set_in)
     for name, variables in settings.modules.items():
         _take(f"module {name}", name, variables, _set_all)
+    apply_patches(settings.patches)
 
 
 def _take(key: str, module: str, value: Any, act: Callable[[str, Any], None]) -> None:
@@ -151,12 +161,13 @@ def _constants(name: str) -> frozenset[str]:
 
 
 def _is_unmade(value: Any) -> bool:
-    return value is None or value is False or value is _MISSING or (isinstance(value, dict | list | set) and not value)
+    is_empty = issubclass(type(value), dict | list | set) and _container(type(value)).__len__(value) == 0
+    return value is None or value is False or value is _MISSING or is_empty
 
 
 def _owner(module: ModuleType, name: str) -> tuple[Any, str]:
     kind, _, attribute = name.rpartition(".")
-    return (vars(module)[kind], attribute) if kind else (module, attribute)
+    return (module_members(module)[kind], attribute) if kind else (module, attribute)
 
 
 def _get(module: ModuleType, name: str) -> Any:
@@ -164,7 +175,8 @@ def _get(module: ModuleType, name: str) -> Any:
         owner, attribute = _owner(module, name)
     except KeyError:
         return _MISSING
-    return vars(owner).get(attribute, _MISSING)
+    members = module_members(owner) if isinstance(owner, ModuleType) else class_members(owner)
+    return members.get(attribute, _MISSING)
 
 
 def _set(module: ModuleType, name: str, before: Any, value: Any) -> None:
@@ -178,10 +190,10 @@ def _set(module: ModuleType, name: str, before: Any, value: Any) -> None:
         else:
             set.clear(before)
             set.update(before, value)
-        _vars_of(before).update(_vars_of(value))
+        attributes(before).update(attributes(value))
     elif type(before) is type(value) and _is_record(type(value)):
-        _vars_of(before).clear()
-        _vars_of(before).update(_vars_of(value))
+        attributes(before).clear()
+        attributes(before).update(attributes(value))
     else:
         owner, attribute = _owner(module, name)
         setattr(owner, attribute, value)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import enum
+import functools
 import itertools
 import os
 import sys
 from pathlib import Path
 from typing import Any
 
-from antifreeze.child import Surroundings
+from antifreeze.child import Patch, Surroundings
 from antifreeze.crew._modules import own_sources
 from antifreeze.crew._parcel import Parcel, make_parcel
+from antifreeze.crew._pickler import dump_replacement, registered
+from antifreeze.crew._replacements import find_replacements, packed
 from antifreeze.crew._settings import gather_settings
 
 _numbers = itertools.count(1)
@@ -34,7 +37,9 @@ class Template:
         self.parcel, self.sources, self.surroundings = parcel, sources, surroundings
         self.number, self.pid = next(_numbers), os.getpid()
         self.phase = Phase.DIRECT if sys.platform != "linux" else Phase.NEW
-        self.reason = "" if sys.platform == "linux" else "template processes are used on Linux only"
+        self.reason = parcel.per_worker_reason
+        if sys.platform != "linux":
+            self.reason = "template processes are used on Linux only"
         """Why workers load for themselves, if they do."""
         self.failure: Any = None
         self.num_lost = 0
@@ -62,16 +67,19 @@ class Templates:
 
     def of(self, program: Any) -> tuple[Template, Surroundings]:
         """Return where workers of a program come from, and what they take over from this process."""
-        before = self._template
-        parcel = make_parcel(program, self.by_value, None if before is None else before.parcel)
-        sources, surroundings = own_sources(self.by_value), surroundings_of(self.by_value)
+        before, replacements = self._template, find_replacements(self.by_value)
+        replaced = {each.place for each in replacements}
+        parcel = make_parcel(program, self.by_value, None if before is None else before.parcel, replaced)
+        with registered(self.by_value):
+            patches = packed(replacements, functools.partial(dump_replacement, replaced=replaced))
+        sources, surroundings = own_sources(self.by_value), surroundings_of(self.by_value, patches)
         if before is None or not before.is_for(parcel, sources):
             self._template = Template(parcel, sources, surroundings)
         assert self._template is not None  # noqa: S101  it was set
         return self._template, surroundings
 
 
-def surroundings_of(by_value: set[str]) -> Surroundings:
+def surroundings_of(by_value: set[str], patches: tuple[Patch, ...]) -> Surroundings:
     """Return what a worker takes over from this process, as it is now."""
     try:
         cwd = str(Path.cwd())
@@ -83,5 +91,5 @@ def surroundings_of(by_value: set[str]) -> Surroundings:
         argv=list(sys.argv),
         cwd=cwd,
         environ=dict(os.environ),
-        settings=gather_settings(by_value),
+        settings=gather_settings(by_value)._replace(patches=patches),
     )
