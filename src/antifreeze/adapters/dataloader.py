@@ -205,7 +205,7 @@ class DataLoader(torch.utils.data.DataLoader[Sample]):
             )
             program.in_trainer = self.num_workers == 0
             return program
-        return MapProgram(self.dataset, collate, **common)
+        return MapProgram(self.dataset, collate, one_by_one=self.on_error != "raise", **common)
 
     def _renew_workers(self) -> None:
         """Let workers go that stay from epoch to epoch: the dataset is another one than they know."""

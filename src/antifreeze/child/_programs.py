@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -11,7 +14,10 @@ from antifreeze.child._collate import default_collate, default_convert, explain
 from antifreeze.child._desk import Desk
 from antifreeze.child._failures import UserError
 from antifreeze.child._messages import Task
-from antifreeze.transport import Stage
+from antifreeze.transport import Stage, repr_of
+
+_NAMED_SAMPLES = 8
+"""How many samples of a batch an error names that is about all of them."""
 
 
 class Ended(Exception):
@@ -60,17 +66,18 @@ class Samples:
         except BaseException as error:
             raise UserError(f"worker_init_fn({desk.slot})", error) from error
 
-    def collate(self, samples: list[Any], indices: Sequence[Any], desk: Desk) -> Any:
-        """Return a batch of the samples; what does not fit together is named."""
-        desk.num_samples = len(samples)
+    def collate(self, samples: Any, indices: Sequence[Any], desk: Desk) -> Any:
+        """Return a batch of the samples with these indices; what does not fit together is named."""
+        desk.num_samples = len(samples) if isinstance(samples, list | tuple) else operator.length_hint(indices)
         began_s = desk.begin(Stage.COLLATE)
         try:
             return (self._collate_fn or default_collate)(samples)
         except BaseException as error:
             what = "collating" if self._collate_fn is None else f"collate_fn ({_name(self._collate_fn)})"
-            raise UserError(
-                what, error, explanation=explain(samples, [f"sample {i}" for i in indices]) or ""
-            ) from error
+            why = None
+            if isinstance(samples, list | tuple) and len(samples) == len(indices):
+                why = explain(samples, [f"sample {i}" for i in indices])
+            raise UserError(what, error, explanation=why or "") from error
         finally:
             desk.add(Stage.COLLATE, time.perf_counter() - began_s)
 
@@ -87,7 +94,16 @@ class Samples:
 
 
 class MapProgram(Samples):
-    """Asks a dataset for samples by their indices. Any worker can make any task at any time."""
+    """Asks a dataset for samples by their indices. Any worker can make any task at any time.
+
+    As in torch, a dataset with ``__getitems__`` is asked for all samples of a batch at once, and what it returns goes
+    to the collate function unchanged: a list, a dict of columns, a tensordict. Which sample made that call fail is
+    unknown, so with ``one_by_one`` (set if failing samples can be skipped) each sample is read by itself.
+    """
+
+    def __init__(self, *arguments: Any, one_by_one: bool = False, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._one_by_one = one_by_one
 
     def make(self, task: Task, desk: Desk) -> Any:
         """Return the batch of the task's indices, or the one sample of its index."""
@@ -98,15 +114,20 @@ class MapProgram(Samples):
                 raise Nothing
             return self.convert(samples[0], task.what, desk)
         indices = task.what
-        get_many = getattr(self.dataset, "__getitems__", None)
-        many = self._fetch_many(get_many, indices, desk) if get_many and not task.skip else None
-        if many is not None:
-            samples, kept = many, indices
-        else:
-            samples, kept = self._fetch(indices, task.skip, desk)
+        get_many = None if task.skip else self._get_many()
+        if get_many is not None:
+            return self.collate(self._fetch_many(get_many, indices, desk), indices, desk)
+        samples, kept = self._fetch(indices, task.skip, desk)
         if not samples and len(indices):
             raise Nothing
         return self.collate(samples, kept, desk)
+
+    def _get_many(self) -> Callable[[Any], Any] | None:
+        """Return the function that gives all samples of a batch at once, if it is to be used."""
+        get_many: Callable[[Any], Any] | None = getattr(self.dataset, "__getitems__", None)
+        if not get_many or _is_plain_subset(self.dataset):
+            return None
+        return None if self._one_by_one and _has_getitem(self.dataset) else get_many
 
     def _fetch(self, indices: Sequence[Any], skip: tuple[int, ...], desk: Desk) -> tuple[list[Any], Sequence[Any]]:
         """Return the samples, and the indices that they have."""
@@ -123,18 +144,47 @@ class MapProgram(Samples):
         desk.add(Stage.FETCH, time.perf_counter() - began_s)
         return samples, [index for i, index in enumerate(indices) if i not in without] if without else indices
 
-    def _fetch_many(self, get_many: Callable[[Any], Any], indices: Any, desk: Desk) -> list[Any] | None:
-        """Return all samples at once; None if that fails: asked one by one, the one that fails can be named."""
-        desk.sample(Stage.FETCH, f"{len(indices)} samples from {indices[0]!r}" if len(indices) else "no samples", 0)
+    def _fetch_many(self, get_many: Callable[[Any], Any], indices: Any, desk: Desk) -> Any:
+        """Return all samples at once, in whatever form the dataset gives them."""
+        desk.sample(Stage.FETCH, _all_of(indices, 1), 0)
         began_s = time.perf_counter()
         try:
-            return list(get_many(indices))
+            return get_many(indices)
         except BaseException as error:
-            if not hasattr(type(self.dataset), "__getitem__"):
-                raise UserError("dataset.__getitems__", error) from error
-            return None
+            raise UserError("dataset.__getitems__", error, sample=_all_of(indices)) from error
         finally:
             desk.add(Stage.FETCH, time.perf_counter() - began_s)
+
+
+def _is_plain_subset(dataset: Any) -> bool:
+    """True for torch's ``Subset`` of a dataset without ``__getitems__``: it reads sample by sample itself.
+
+    Asked for each sample, it gives the same ones, and a sample that fails or stalls can be named.
+    """
+    subset = getattr(sys.modules.get("torch.utils.data"), "Subset", None)
+    while subset is not None and isinstance(dataset, subset):
+        kind = type(dataset)
+        if kind.__getitems__ is not subset.__getitems__ or kind.__getitem__ is not subset.__getitem__:
+            return False
+        dataset = dataset.dataset
+        if not callable(getattr(dataset, "__getitems__", None)):
+            return True
+    return False
+
+
+def _has_getitem(dataset: Any) -> bool:
+    """True if the dataset can be asked for single samples: torch's base class has a method that only raises."""
+    base = getattr(sys.modules.get("torch.utils.data"), "Dataset", None)
+    own = getattr(type(dataset), "__getitem__", None)
+    return own is not None and own is not getattr(base, "__getitem__", None)
+
+
+def _all_of(indices: Any, most: int = _NAMED_SAMPLES) -> str:
+    """Return how messages call the samples of a whole batch."""
+    names = [repr_of(index)[:80] for index in itertools.islice(indices, most)]
+    count = operator.length_hint(indices)
+    more = f" and {count - len(names)} more" if count > len(names) else ""
+    return f"sample{'s' if count > 1 else ''} {', '.join(names)}{more}" if names else "no samples"
 
 
 def _name(function: Any) -> str:
