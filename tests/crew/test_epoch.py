@@ -32,7 +32,7 @@ def test_answers_to_what_was_asked_before_an_error_are_not_taken() -> None:
         ledger.add(*found)
     ledger.give(1, 2)
     ledger.reclaim()
-    source.begun_again()
+    source.begun_again({})
     second = Epoch(crew, source, ledger, pace, history, number=0, decide=None)
     assert [task.step for task in ledger.give(1, 2)] == [1, 3]
 

@@ -184,8 +184,8 @@ class Workers(RuleBasedStateMachine):
         if self.last is not None:
             step, outcome = self.last
             self.delivered.remove(step)
-            self.came_back = [s for s in self.came_back if s != step]
-            self.back(step, outcome)
+            self.came_back = [step, *(s for s in self.came_back if s != step)]
+            self.place[step] = ("back", outcome)
             self.last = None
 
     @rule()
@@ -317,3 +317,17 @@ def test_steps_may_be_missing() -> None:
         ledger.done(0, step, f"batch {step}")
 
     assert [ledger.take() for _ in range(4)] == ["batch 5", "batch 7", "batch 9", None]
+
+
+def test_what_is_taken_back_comes_before_what_came_back_after_it() -> None:
+    """Out of order, too: the batches of one shard must not change places."""
+    ledger = Ledger(1, in_order=False)
+    for step in range(3):
+        ledger.add(task_of(step))
+    ledger.give(0, 3)
+    for step in range(3):
+        ledger.done(0, step, f"batch {step}")
+    assert ledger.take() == "batch 0"
+    ledger.take_back()
+
+    assert [ledger.take() for _ in range(3)] == ["batch 0", "batch 1", "batch 2"]

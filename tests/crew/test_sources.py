@@ -233,3 +233,82 @@ def test_a_share_that_has_failed_is_over_for_whoever_goes_on() -> None:
     assert [share.is_over for share in source.place()] == [False, False]
     source.took(Result(0, third.step, packed=NOTHING_PACKED, fingerprint=2))
     assert [share.is_over for share in source.place()] == [False, True]
+
+
+# -- shards out of order -------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=4), st.integers(1, 5), st.data())
+def test_shards_out_of_order_are_whole(lengths: list[int], ahead: int, data: st.DataObject) -> None:
+    """Whoever is fast: every batch of each shard, in its order, and nothing twice; saved at any moment."""
+    source = ShareSource(len(lengths), epoch=0, seed=0, dataset="D", in_order=False)
+    shares, under_way, found = Shares(source, lengths), [], []
+    while True:
+        while len(under_way) < ahead and (more := source.next()) is not None:
+            under_way.append(more)
+        if not under_way:
+            break
+        # A worker makes its batches one after the other.
+        firsts = {slot: (task, slot) for task, slot in reversed(under_way)}
+        task, slot = firsts[data.draw(st.sampled_from(sorted(firsts, key=str)))]
+        under_way.remove((task, slot))
+        assert slot is not None
+        result = shares.answer(task, slot)
+        source.came_back(task, result, slot)
+        source.took(result)
+        found += [] if result.ended else [(slot, task.what.number)]
+        assert [share.number for share in source.place()] == [
+            [s for s, _ in found].count(i) for i in range(len(lengths))
+        ]
+
+    assert sorted(found) == [(slot, number) for slot, length in enumerate(lengths) for number in range(length)]
+    assert all(
+        found.index((slot, number)) < found.index((slot, number + 1))
+        for slot, number in found
+        if (slot, number + 1) in found
+    )
+
+
+def test_out_of_order_the_idlest_worker_is_asked() -> None:
+    """One that brings nothing back gets no more than its part, so that there is room for others."""
+    source = ShareSource(2, epoch=0, seed=0, dataset="D", in_order=False)
+    under_way = [source.next() for _ in range(4)]
+    assert [slot for _, slot in filter(None, under_way)] == [0, 1, 0, 1]
+    for number in range(1, 20):
+        fast = source.next() if number > 2 else under_way[2 * number - 1]
+        assert fast is not None
+        task, slot = fast
+        assert slot == 1
+        result = Result(0, task.step, packed=NOTHING_PACKED, fingerprint=task.step)
+        source.came_back(task, result, 1)
+        source.took(result)
+
+
+def test_a_shard_that_failed_out_of_order_is_over_for_whoever_goes_on() -> None:
+    """What came back before the failure does not mean that somebody has seen it, whatever its step."""
+    source = ShareSource(2, epoch=0, seed=0, dataset="D", in_order=False)
+    first, second, third, fourth = (task for task, _ in itertools.islice(tasks_of(source), 4))
+    early = Result(0, fourth.step, packed=NOTHING_PACKED, fingerprint=1)
+    source.came_back(second, Result(0, second.step, packed=NOTHING_PACKED, fingerprint=1), 1)
+    source.came_back(fourth, early, 1)
+    source.came_back(first, Result(0, first.step, failure=failure()), 0)
+    source.took(early)
+    assert [share.is_over for share in source.place()] == [False, False]
+    more = source.next()
+    assert more is not None
+    late = Result(0, more[0].step, packed=NOTHING_PACKED, fingerprint=2)
+    source.came_back(more[0], late, 1)
+    source.took(late)
+    assert [share.is_over for share in source.place()] == [True, False]
+    assert third is not None
+
+
+def test_shards_begin_with_the_states_that_the_epoch_before_ended_with() -> None:
+    """Where nothing was saved and nothing has come back; a worker that has been there ignores it."""
+    source = ShareSource(3, epoch=0, seed=0, dataset="D", reached=[Reached(), Reached(), Reached(2, 5)])
+    source.begun_again({0: b"zero", 2: b"two"})
+    stands = [share.stand for share in source.beginning()]
+
+    assert stands == [Stand(0, 0, b"zero", is_end=True), None, None]
+    told = source.prepare(next(tasks_of(source))[0], member(0, 1)).what
+    assert (told.number, told.stand, told.is_saved) == (0, stands[0], False)

@@ -10,6 +10,7 @@ from typing import Any
 import torch.distributed
 from torch.utils.data import IterableDataset
 
+from antifreeze.adapters import _dataset_state
 from antifreeze.adapters._even_ranks import take_part
 from antifreeze.adapters._indices import Indices
 from antifreeze.adapters._random import Random, States
@@ -54,10 +55,14 @@ class Epoch:
     is_done: bool = False
     random: dict[str, Any] | None = None
     """The same in few words, once somebody has asked."""
+    dataset_state: bytes | None = None
+    """The state that an iterable dataset had in the trainer when the epoch began."""
+    source: IndexSource | ShareSource | None = None
 
     def delivered(self, course: Course, count: int | None, own: int | None) -> None:
         """Note that a batch was handed over; ranks that are made even have counted them."""
         before, source = self.place, course.source
+        self.source = source
         if isinstance(before, SharePlace) and isinstance(source, ShareSource):
             self.place = SharePlace(source.place(), before.batches + 1 if count is None else count, own)
         elif isinstance(before, IndexPlace) and isinstance(source, IndexSource) and course.indices is not None:
@@ -86,17 +91,23 @@ class Epochs:
         if self._loaded is not None:
             return copy.deepcopy(dict(self._loaded.state))
         epoch, random = self._epoch, self._now(loader)
-        if epoch is None or (epoch.is_done and not _has_states(epoch.place)):
-            return to_state(self._number, _beginning(loader), random.describe(random.states()), loader)
+        if epoch is None or (epoch.is_done and not _has_state(epoch.place)):
+            place = _dataset_state.next_place(loader, _beginning(loader), epoch and epoch.source)
+            state = to_state(self._number, place, random.describe(random.states()), loader)
+            return state | _dataset_state.at_the_beginning(place, _dataset_state.state_now(loader))
         if epoch.random is None:
             epoch.random = random.describe(epoch.states)
-        return to_state(epoch.number, epoch.place, epoch.random, loader)
+        place = _dataset_state.known_place(epoch.place, epoch.source)
+        state = to_state(epoch.number, place, epoch.random, loader)
+        return state | _dataset_state.within_an_epoch(loader, place, epoch.dataset_state)
 
     def load_state_dict(self, loader: Any, state: Mapping[str, Any], *, strict: bool) -> None:
         """Have the next epoch go on from a state."""
         if state == {}:  # that of a loader which had none; torchdata takes it for a beginning, too
             return
-        self._loaded = from_state(copy.deepcopy(state), loader, strict=strict, seeds=self._now(loader).seeds())
+        loaded = from_state(copy.deepcopy(state), loader, strict=strict, seeds=self._now(loader).seeds())
+        _dataset_state.load(loader, loaded)
+        self._loaded = loaded
         self._loads += 1
 
     def key(self, epoch: Epoch) -> str:
@@ -115,7 +126,9 @@ class Epochs:
         states = random.states()
         seed = _seed_of_rank(random.draw_seed())
         epoch = Epoch(self._number if loaded is None else loaded.epoch, seed, states, place)
+        epoch.dataset_state = _dataset_state.state_now(loader)
         course = self._shares(loader, epoch) if isinstance(place, SharePlace) else self._steps(loader, epoch, loaded)
+        epoch.source = course.source
         self._loaded, self._epoch, self._number = None, epoch, epoch.number + 1
         return epoch, course, not place.is_beginning
 
@@ -133,7 +146,7 @@ class Epochs:
     def _shares(self, loader: Any, epoch: Epoch) -> Course:
         assert isinstance(epoch.place, SharePlace)  # noqa: S101  the caller has looked
         facts = self._facts(loader, epoch)
-        source = ShareSource(max(1, loader.num_workers), reached=epoch.place.shares, **facts)
+        source = ShareSource(max(1, loader.num_workers), reached=epoch.place.shares, in_order=loader.in_order, **facts)
         return Course(facts["epoch"], epoch.seed, source)
 
     def _steps(self, loader: Any, epoch: Epoch, loaded: Loaded | None) -> Course:
@@ -169,16 +182,14 @@ def _beginning(loader: Any) -> Place:
 
 
 def _load_dataset(loader: Any, state: Mapping[str, Any]) -> None:
-    if "dataset_state" in state and has_state(loader.dataset):
+    if not _is_iterable(loader) and "dataset_state" in state and has_state(loader.dataset):
         loader.dataset.load_state_dict(state["dataset_state"])
         loader._renew_workers()
 
 
-def _has_states(place: Place) -> bool:
-    """Tell whether objects of the user's have a say about where they go on."""
-    if isinstance(place, SharePlace):
-        return any(share.stand is not None for share in place.shares)
-    return place.mark.state is not None
+def _has_state(place: Place) -> bool:
+    """Tell whether a sampler of the user's has a say about where it goes on."""
+    return isinstance(place, IndexPlace) and place.mark.state is not None
 
 
 def _check_epoch(saved: Any, told: Any, *, strict: bool) -> None:

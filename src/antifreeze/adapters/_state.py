@@ -164,14 +164,14 @@ def _index_state(place: IndexPlace, loader: Any) -> dict[str, Any]:
 
 def _share_state(place: SharePlace) -> dict[str, Any]:
     state: dict[str, Any] = {"step": place.batches}
-    if place.is_beginning:
+    if place.is_beginning and all(share.stand is None for share in place.shares):
         return state
     state["shares"] = [[share.number, share.fingerprint, int(share.is_over)] for share in place.shares]
     if place.own is not None:
         state["own"] = place.own
     stands = [share.stand for share in place.shares]
     if any(stand is not None for stand in stands):
-        state["share_stands"] = [stand and [stand.after, stand.fingerprint] for stand in stands]
+        state["share_stands"] = [stand and [stand.after, stand.fingerprint, *[1] * stand.is_end] for stand in stands]
         state["share_states"] = [stand and opened_state(stand.state) for stand in stands]
     return state
 
@@ -198,7 +198,7 @@ def from_state(state: Any, loader: Any, *, strict: bool, seeds: Mapping[str, int
         settle(compare(saved, {"dataset": here["dataset"]}), strict=strict, lost="the epoch begins anew")
         return loaded._replace(place=SharePlace() if here["dataset"] == "iterable" else IndexPlace())
     if isinstance(place, SharePlace):
-        return loaded._replace(place=_fitted_shares(place, saved, here, strict=strict))
+        return loaded._replace(place=_fitted_shares(place, state, here, strict=strict))
     ranks = state.get("rank"), _rank_of(loader)
     same = all(saved.get(name) == here.get(name) for name in _SIZES) and ranks[0] == ranks[1]
     differences = compare(saved, here)
@@ -228,7 +228,7 @@ def _index_place(state: Mapping[str, Any]) -> IndexPlace:
 
 def _share_place(state: Mapping[str, Any], facts: Mapping[str, Any]) -> SharePlace:
     shares, own = state.get("shares", []), state.get("own")
-    if len(shares) != (facts["num_workers"] if state["step"] else 0):
+    if len(shares) != facts["num_workers"] and (shares or state["step"]):
         raise ValueError(f"{len(shares)} shares of {facts['num_workers']} workers")
     nothing = [None] * len(shares)
     stands = zip(state.get("share_stands", nothing), state.get("share_states", nothing), strict=True)
@@ -236,12 +236,17 @@ def _share_place(state: Mapping[str, Any], facts: Mapping[str, Any]) -> SharePla
         Reached(
             _natural(number),
             None if fingerprint is None else _natural(fingerprint),
-            None if place is None else Stand(_natural(place[0]), _natural(place[1]), sealed_state(user)),
+            None if place is None else _stand(place, user),
             bool(is_over),
         )
         for (number, fingerprint, is_over), (place, user) in zip(shares, stands, strict=True)
     )
     return SharePlace(reached, _natural(state["step"]), None if own is None else _natural(own))
+
+
+def _stand(place: list[Any], state: dict[str, Any]) -> Stand:
+    after, fingerprint, *is_end = place
+    return Stand(_natural(after), _natural(fingerprint), sealed_state(state), bool(is_end))
 
 
 def _fitted_steps(
@@ -268,9 +273,13 @@ def _global_batch(facts: Mapping[str, Any]) -> int | None:
     return size * ranks if type(size) is int and type(ranks) is int else None
 
 
-def _fitted_shares(place: SharePlace, saved: dict[str, Any], here: dict[str, Any], *, strict: bool) -> SharePlace:
-    """Return the place for this loader. Another number of shares can only begin anew."""
-    if place.is_beginning:
+def _fitted_shares(place: SharePlace, state: Mapping[str, Any], here: dict[str, Any], *, strict: bool) -> SharePlace:
+    """Return the place for this loader. Within an epoch, another number of shares can only begin anew."""
+    saved = dict(state["loader"])
+    if place.is_beginning or state.get("ended"):
+        others = compare(saved, {name: here[name] for name in _ONLY_WITHIN if name in here})
+        if others:
+            place = _for_others(place, state, others, here["num_workers"])
         here = {name: value for name, value in here.items() if name not in _ONLY_WITHIN}
     differences = compare(saved, here)
     lost = _LOST
@@ -284,6 +293,17 @@ def _fitted_shares(place: SharePlace, saved: dict[str, Any], here: dict[str, Any
         return place
     size, wanted = saved.get("batch_size") or 1, here.get("batch_size") or 1
     return place._replace(shares=tuple(_resized(share, size, wanted) for share in place.shares))
+
+
+def _for_others(place: SharePlace, state: Mapping[str, Any], others: Mapping[str, Any], num_workers: int) -> SharePlace:
+    """Return the place where an epoch begins or has ended, for other shares."""
+    if "dataset_state" not in state and any(user and "dataset" in user for user in state.get("share_states", [])):
+        logger.warning(
+            "antifreeze: the shards of the dataset have states of their own, which are not for another %s. The next "
+            "epoch is whole, but begins with the dataset as this loader has it",
+            " or ".join(others),
+        )
+    return place._replace(shares=() if place.is_beginning else (Reached(is_over=True),) * num_workers)
 
 
 def _resized(share: Reached, size: int, wanted: int) -> Reached:

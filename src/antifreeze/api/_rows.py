@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from antifreeze.api._course import Course
@@ -107,7 +108,7 @@ class RowsSource:
     def give_up(self, slot: int) -> None:
         """One row leads to no other."""
 
-    def begun_again(self) -> None:
+    def begun_again(self, ends: Mapping[int, bytes]) -> None:
         """Rows are sent with each task."""
 
     def name(self, task: Task, sample: str, position: int) -> str:  # noqa: ARG002

@@ -32,7 +32,7 @@ from antifreeze.child._settings import Settings, Variables, interpreter_settings
 from antifreeze.child._settle import take_surroundings
 from antifreeze.child._shared_list import LARGE, SentList, SharedList, buffers_of, encode, with_buffers
 from antifreeze.child._stand_ins import Handing, shared_handles
-from antifreeze.child._states import has_state, opened_state, sealed_state
+from antifreeze.child._states import has_state, load_between, opened_state, sealed_state
 from antifreeze.child._worker import DUMP_SIGNAL, MOST_FDS, load_program, run
 from antifreeze.transport import Stage
 
@@ -86,6 +86,7 @@ __all__ = [
     "interpreter_settings",
     "is_data",
     "loading_for_forks",
+    "load_between",
     "load_program",
     "log_settings",
     "module_members",

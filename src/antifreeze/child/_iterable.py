@@ -17,7 +17,7 @@ from antifreeze.child._desk import Desk
 from antifreeze.child._failures import UserError
 from antifreeze.child._messages import Share, Stand, Task
 from antifreeze.child._programs import Ended, Nothing, Samples
-from antifreeze.child._states import has_state, opened_state, sealed_state
+from antifreeze.child._states import has_state, load_between, opened_state, sealed_state
 from antifreeze.transport import Stage, dump, fingerprint
 
 logger = logging.getLogger("antifreeze")
@@ -39,9 +39,13 @@ class IterableProgram(Samples):
         self._number = 0
         self._is_seeded = False
         self._stand: Stand | None = None
+        self._is_used = False
+        """True once this process has iterated the dataset: its state is then that of a later epoch."""
         self.fingerprint = 0
         self.ended = False
         """Whether it is known that the share has no more batches."""
+        self.end: bytes | None = None
+        """The state of the dataset after that, if it has one."""
         self.in_trainer = False
         """Without workers no batch is taken apart, so that there is no fingerprint."""
 
@@ -55,7 +59,8 @@ class IterableProgram(Samples):
             if share.fingerprint is not None and self.fingerprint != share.fingerprint:
                 kind = NotAsSaved if share.is_saved else NotTheSame
                 raise UserError(f"iterating the dataset again (share {desk.slot})", kind(desk.slot, share.number))
-        self.ended |= share.is_over
+        if share.is_over and not self.ended:
+            self._finish(task, desk)
         if self.ended:
             raise Ended
         self._stand = self._standing()
@@ -63,7 +68,7 @@ class IterableProgram(Samples):
 
     def facts(self) -> dict[str, Any]:
         """Return what the trainer must know to have another worker go on after the batch that was made."""
-        return {"fingerprint": self.fingerprint, "stand": self._stand, "ended": self.ended}
+        return {"fingerprint": self.fingerprint, "stand": self._stand, "ended": self.ended, "end": self.end}
 
     def seen(self, head: bytes, buffers: list[Any]) -> None:
         """Take a batch, as it was taken apart, into the fingerprint of the share."""
@@ -80,6 +85,10 @@ class IterableProgram(Samples):
         says nothing about the state.
         """
         share: Share = task.what
+        if share.stand is not None and share.stand.is_end:
+            # Only a new worker needs to be told how the epoch before has ended; others have been there.
+            self._begin(task, None if self._is_used and not share.is_saved else share.stand, desk)
+            return
         if share.stand is None or share.fingerprint is None:
             self._begin(task, share.stand, desk)
             return
@@ -123,13 +132,16 @@ class IterableProgram(Samples):
 
     def _begin(self, task: Task, stand: Stand | None, desk: Desk) -> None:
         _worker_info.update(dataset=self.dataset, seed=task.seed + desk.slot)
-        self._epoch, self._number, self.fingerprint, self.ended = task.epoch, 0, 0, False
+        self._epoch, self._number, self.fingerprint, self.ended, self.end = task.epoch, 0, 0, False, None
         self._seed(task, 0, desk)
-        self._is_seeded = True
+        self._is_seeded = self._is_used = True
         try:
             states = {} if stand is None else opened_state(stand.state)
             loaded = "dataset" in states and has_state(self.dataset)
-            if loaded:
+            if loaded and stand is not None and stand.is_end:
+                load_between(self.dataset, states["dataset"])
+                self._seed(task, 0, desk)
+            elif loaded:
                 self.dataset.load_state_dict(states["dataset"])
             desk.sample(Stage.FETCH, f"iter(dataset), share {desk.slot}", 0)
             self._samples = iter(self.dataset)
@@ -155,6 +167,15 @@ class IterableProgram(Samples):
                 return None  # some have no state before their first sample
             raise UserError("state_dict() of the dataset", error) from error
 
+    def _end_state(self) -> bytes | None:
+        """Return the state of the dataset after its iteration, if it has one."""
+        if not has_state(self.dataset):
+            return None
+        try:
+            return sealed_state({"dataset": self.dataset.state_dict()})
+        except BaseException as error:
+            raise UserError("state_dict() of the dataset", error) from error
+
     # -- batches ---------------------------------------------------------------------------------------------------
 
     def _replay(self, task: Task, desk: Desk) -> None:
@@ -170,6 +191,26 @@ class IterableProgram(Samples):
                 desk.clear(desk.step)  # what was skipped then was reported then
         except Ended:
             self.fingerprint = -1
+
+    def _finish(self, task: Task, desk: Desk) -> None:
+        """Run the iteration of a share that was saved as ended to its end.
+
+        A generator runs the code after its last ``yield`` only when it is asked once more; a dataset that counts its
+        epochs there would stay an epoch behind.
+        """
+        share: Share = task.what
+        has_more = True
+        try:
+            self._next(task, desk)
+        except Nothing:
+            pass
+        except Ended:
+            has_more = False
+        if has_more and share.fingerprint is not None:
+            error = NotAsSaved(desk.slot, share.number, has_more=True)
+            raise UserError(f"iterating the dataset again (share {desk.slot})", error)
+        desk.clear(desk.step)
+        self.ended = True
 
     def _seed(self, task: Task, number: int, desk: Desk) -> None:
         desk.seed(task.seed, 1 + desk.slot, number)
@@ -197,6 +238,8 @@ class IterableProgram(Samples):
         desk.add(Stage.FETCH, time.perf_counter() - began_s)
         full = len(samples) + len(desk.skipped) == (self._batch_size or 1)
         self.ended = not full
+        if self.ended:
+            self.end = self._end_state()
         if not full and (self._drop_last or not samples):
             raise Ended
         self._number += 1

@@ -102,6 +102,8 @@ class Stand(NamedTuple):
     fingerprint: int
     """Of these."""
     state: bytes
+    is_end: bool = False
+    """True for the state of the dataset after the epoch before: the shard begins with its next iteration."""
 
 
 class Share(NamedTuple):
@@ -115,7 +117,7 @@ class Share(NamedTuple):
     is_saved: bool = False
     """Whether all this comes from a state that the user has loaded, and not from a worker that was lost."""
     is_over: bool = False
-    """Whether there are no more: only the dataset's own state is to be loaded."""
+    """Whether there are no more. The dataset's own state is loaded, and its iteration is run to its end."""
 
 
 class Skip(NamedTuple):
@@ -167,6 +169,8 @@ class Result(NamedTuple):
     fingerprint: int | None = 0
     stand: Stand | None = None
     """Where the share stood before the batch, if the dataset has a state of its own."""
+    end: bytes | None = None
+    """The state of the dataset after its iteration, if that has ended and the dataset has a state."""
     asked: bool = True
     """Whether the dataset has asked which share is its own."""
     run: int = 0

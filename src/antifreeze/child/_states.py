@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 from collections.abc import Callable
@@ -31,6 +32,34 @@ def _fits(function: Callable[..., Any], count: int) -> bool:
     except ValueError:  # it does not say
         return True
     return True
+
+
+def load_between(dataset: Any, state: Any) -> None:
+    """Give an iterable dataset a state that it had between two iterations.
+
+    A state is made to be loaded before ``iter(dataset)``, which then continues the iteration that the state was taken
+    in. Here that one is over, or has not begun, and the next iteration is wanted. A dataset that counts its iterations
+    in ``__iter__`` may undo one when it loads a state, or may leave out the count after that: in both cases it has the
+    state again after ``iter(dataset)``, and the next iteration is the right one. If it has not, the state is loaded
+    once more. A generator runs nothing before it is asked for a sample.
+    """
+    dataset.load_state_dict(copy.deepcopy(state))
+    if inspect.isgeneratorfunction(getattr(type(dataset), "__iter__", None)):
+        return
+    try:
+        iter(dataset)
+        is_same = _are_equal(dataset.state_dict(), state)
+    except Exception:  # noqa: BLE001  border: it may need a worker, or more than a state
+        is_same = False
+    if not is_same:
+        dataset.load_state_dict(copy.deepcopy(state))
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    try:
+        return bool(one == other)
+    except Exception:  # noqa: BLE001  border: arrays are neither equal nor not
+        return sealed_state({"": one}) == sealed_state({"": other})
 
 
 def sealed_state(states: dict[str, Any]) -> bytes:

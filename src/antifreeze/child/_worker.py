@@ -235,7 +235,7 @@ class _Worker:
         try:
             facts = self._packed(task, program, desk)
         except Ended:
-            facts = {"ended": True}
+            facts = {"ended": True, "end": getattr(program, "end", None)}
         except Nothing:
             pass
         except UserError as error:

@@ -145,8 +145,10 @@ class Batches:
         if self._source is None:
             self._number, self._first = self._next_number(), self._history.batches
             self._source = self._make_source(self._number)
-        self._source.begun_again()
         crew = self._quarters.take(self._make_crew)
+        with crew.lock:
+            ends, crew.shard_ends = crew.shard_ends, {}
+        self._source.begun_again(ends)
         epoch = Epoch(
             crew, self._source, self._ledger, self._pace, self._history, number=self._number, decide=self._decide
         )

@@ -64,6 +64,8 @@ class Crew:
         """Those that nobody waits for any more, and that workers have not been told of."""
         self.exits: dict[int, Callable[[int | None], None]] = {}
         """Who waits to hear how a worker has ended, by token."""
+        self.shard_ends: dict[int, bytes] = {}
+        """The states in which iterable datasets have ended their last iteration, by slot; for workers that stay."""
 
     @property
     def is_usable(self) -> bool:

@@ -215,6 +215,8 @@ class Epoch:
                 outcome.retry = (task, result.failure.position)
         # Order: the ledger first. An interrupt in between leaves a source that knows less than it might, and no more.
         self._ledger.done(slot, result.step, outcome)
+        if result.end is not None:
+            self._crew.shard_ends[slot] = result.end
         problem = self._source.came_back(task, result, slot)
         if problem is not None:
             self._ledger.fail(result.step, problem)

@@ -183,7 +183,9 @@ class Ledger:
         if self._taken is None:
             return
         task, slot, outcome = self._taken
-        self._tasks[task.step], self._back[task.step] = task, outcome
+        self._tasks[task.step] = task
+        # Order: before what came later. Two batches of one shard must not change places.
+        self._back = {task.step: outcome, **self._back}
         if slot is not None:
             self._pinned[task.step] = slot
         if self._in_order:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from antifreeze.child import Result, Share, Stand, Task
@@ -44,8 +44,11 @@ class Source(Protocol):
         """Note that a task of a worker is poison: if its share leads through that, the share is over."""
         ...
 
-    def begun_again(self) -> None:
-        """Hear that workers know nothing any more of what was asked before."""
+    def begun_again(self, ends: Mapping[int, bytes]) -> None:
+        """Hear that workers know nothing any more of what was asked before.
+
+        ``ends`` are the states in which the datasets of workers that stayed have ended the epoch before, by slot.
+        """
         ...
 
     def name(self, task: Task, sample: str, position: int) -> str:
@@ -132,7 +135,7 @@ class IndexSource:
     def give_up(self, slot: int) -> None:
         """One index leads to no other."""
 
-    def begun_again(self) -> None:
+    def begun_again(self, ends: Mapping[int, bytes]) -> None:
         """Indices are told with each task."""
 
     def name(self, task: Task, sample: str, position: int) -> str:
@@ -153,19 +156,29 @@ class Reached(NamedTuple):
     """Where it stood before the last of them, if the dataset has a state of its own."""
     is_over: bool = False
     """Whether it has no more."""
+    end: bytes | None = None
+    """The state of the dataset after that, if it has one."""
 
 
 class ShareSource:
     """Batch after batch of each worker's share, in turn, until all shares have ended.
 
     A share belongs to its slot: whoever is born there goes on with it, after the last batch that has come back. With
-    ``reached``, shares begin after what was saved.
+    ``reached``, shares begin after what was saved. Unless ``in_order``, the next task is for the worker that has the
+    fewest, so that one that is slow keeps no other waiting. Within a shard, batches are in order in any case.
     """
 
     def __init__(
-        self, num_workers: int, *, epoch: int, seed: int, dataset: str, reached: Sequence[Reached] = ()
+        self,
+        num_workers: int,
+        *,
+        epoch: int,
+        seed: int,
+        dataset: str,
+        reached: Sequence[Reached] = (),
+        in_order: bool = True,
     ) -> None:
-        self._epoch, self._seed, self._dataset = epoch, seed, dataset
+        self._epoch, self._seed, self._dataset, self._in_order = epoch, seed, dataset, in_order
         self._asked = False
         self._first_prints: dict[int, int | None] = {}
         self._num_workers = num_workers
@@ -173,28 +186,51 @@ class ShareSource:
         """How far each share has come for whoever takes the batches."""
         self._back = list(self._taken)
         """How far it has come for its worker, who is ahead of that."""
-        self._saved = {slot for slot, share in enumerate(self._taken) if share.number}
+        self._saved = {slot for slot, share in enumerate(self._taken) if share.number or share.stand is not None}
         """Shares that go on from what was saved, and of which nothing has come back yet."""
         self._from = [share.number for share in self._taken]
+        self._began = list(self._taken)
         self._over = {slot for slot, share in enumerate(self._taken) if share.is_over and share.stand is None}
         """Shares that have no more batches, or that have failed. One that was saved with a state of the dataset's own
         ends once more: the dataset is given its state, for the epochs that follow."""
         self._failed: dict[int, int] = {}
-        """The steps at which shares have failed."""
+        """When shares have failed: at which step, or if results are taken as they come, as which result."""
+        self._arrivals: dict[int, int] = {}
+        """As which result each step came back that was not taken yet; kept only if results are taken as they come."""
+        self._num_arrivals = self._turn = 0
         going_on = set(range(num_workers)) - self._over
         self._step = min((self._from[slot] * num_workers + slot for slot in going_on), default=0)
         self._told: dict[int, int] = {}
+        self._numbers = list(self._from)
+        """The next batch to ask of each share, if they are not asked in turn."""
+        self._under_way: list[set[int]] = [set() for _ in range(num_workers)]
+        """What was asked of each share and not taken, if they are not asked in turn."""
 
     def next(self) -> tuple[Task, int | None] | None:
         """Return the next batch to ask for, and the worker whose share it is of."""
         if len(self._over) == self._num_workers:
             return None
+        number, slot = self._in_turn() if self._in_order else self._of_the_idlest()
+        step = number * self._num_workers + slot
+        task = Task(epoch=self._epoch, step=step, seed=self._seed, what=Share(number))
+        return self._informed(task, slot) if number == self._from[slot] else task, slot
+
+    def _in_turn(self) -> tuple[int, int]:
+        """Return which batch of which share is next. One that is over is asked, too, and answered by that."""
         while True:
             step, self._step = self._step, self._step + 1
             number, slot = divmod(step, self._num_workers)
             if number >= self._from[slot]:
-                task = Task(epoch=self._epoch, step=step, seed=self._seed, what=Share(number))
-                return self._informed(task, slot) if number == self._from[slot] else task, slot
+                return number, slot
+
+    def _of_the_idlest(self) -> tuple[int, int]:
+        """Return the next batch of the share of which the fewest were asked and not taken."""
+        slots = [slot for slot in range(self._num_workers) if slot not in self._over]
+        slot = min(slots, key=lambda s: (len(self._under_way[s]), self._numbers[s], s))
+        number = self._numbers[slot]
+        self._numbers[slot] += 1
+        self._under_way[slot].add(number)
+        return number, slot
 
     def is_ready(self) -> bool:
         """Tell whether ``next`` answers at once."""
@@ -218,6 +254,8 @@ class ShareSource:
     def came_back(self, task: Task, result: Result, slot: int) -> DuplicateData | None:
         """Remember how far the share has come."""
         self._asked |= result.asked
+        if not self._in_order:
+            self._arrivals[task.step] = self._num_arrivals = self._num_arrivals + 1
         if result.ended:
             self._over.add(slot)
         elif result.failure is not None:
@@ -231,13 +269,15 @@ class ShareSource:
     def took(self, result: Result) -> None:
         """Remember how far the share has come for whoever takes its batches."""
         number, slot = divmod(result.step, self._num_workers)
-        for failed in [s for s, step in self._failed.items() if step < result.step]:
+        self._under_way[slot].discard(number)
+        self._turn = result.step if self._in_order else self._arrivals.pop(result.step, self._turn)
+        for failed in [s for s, when in self._failed.items() if when < self._turn]:
             # Whoever asks on after an error goes on without that share.
             self._taken[failed] = self._taken[failed]._replace(is_over=True)
         if result.packed is not None:
             self._taken[slot] = _reached(number, result)
         elif result.ended:
-            self._taken[slot] = self._taken[slot]._replace(is_over=True)
+            self._taken[slot] = self._taken[slot]._replace(is_over=True, end=result.end or self._taken[slot].end)
 
     def place(self) -> tuple[Reached, ...]:
         """Return how far each share has come for whoever takes its batches."""
@@ -251,9 +291,16 @@ class ShareSource:
         """Tell whether a share has ended."""
         return slot in self._over
 
-    def begun_again(self) -> None:
-        """Tell workers anew how far each share had come."""
+    def beginning(self) -> tuple[Reached, ...]:
+        """Return from where each share began."""
+        return tuple(self._began)
+
+    def begun_again(self, ends: Mapping[int, bytes]) -> None:
+        """Tell each worker with its next task how far its share had come, or how the epoch before had ended."""
         self._told.clear()
+        for slot, state in ends.items():
+            if self._taken[slot] == self._back[slot] == Reached():
+                self._taken[slot] = self._back[slot] = self._began[slot] = Reached(stand=Stand(0, 0, state, True))
 
     def give_up(self, slot: int) -> None:
         """End a share: what comes later in it can only be reached through what kills its worker."""
@@ -261,7 +308,7 @@ class ShareSource:
 
     def _fail(self, slot: int, step: int) -> None:
         self._over.add(slot)
-        self._failed.setdefault(slot, step)
+        self._failed.setdefault(slot, step if self._in_order else self._num_arrivals)
 
     def _compare(self, slot: int, fingerprint: int | None) -> DuplicateData | None:
         """Tell whether two workers begin with the same batch although nobody has asked which share is its own."""
@@ -279,4 +326,4 @@ class ShareSource:
 
 
 def _reached(number: int, result: Result) -> Reached:
-    return Reached(number + 1, result.fingerprint, result.stand, result.ended)
+    return Reached(number + 1, result.fingerprint, result.stand, result.ended, result.end)
