@@ -9,6 +9,7 @@ import os
 import random
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,7 @@ def test_shares_that_are_equal_by_their_nature_are_none() -> None:
 
 RANK = """
 import sys
+import warnings
 import torch, torch.distributed as dist
 sys.path.insert(0, {here!r})
 import antifreeze as af
@@ -363,3 +365,56 @@ def test_an_iterable_that_fails_in_its_second_epoch() -> None:
     with pytest.raises(ValueError, match="no second time") as caught:
         list(loader)
     assert "iter(dataset)" in str(caught.value)
+
+
+class Understated(Streamed):
+    """Gives more than it says."""
+
+    def __len__(self) -> int:
+        return 4
+
+
+def warnings_of(loader: Any, *, asks: bool = True) -> list[str]:
+    """Return the warnings of an epoch, each with the number of the batch that it came with."""
+    assert not asks or len(loader) >= 0
+    found = []
+    batches = iter(loader)
+    for number in itertools.count(1):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            if next(batches, None) is None:
+                break
+        found += [f"{number}: {warning.category.__name__}: {warning.message}" for warning in caught]
+        assert all(warning.filename == __file__ for warning in caught)
+    return found
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("batch_size", [1, 2, None])
+def test_a_dataset_that_gives_more_than_its_length_is_warned_of(batch_size: int | None, num_workers: int) -> None:
+    """At each batch too many, if somebody has asked for the length. Batches are compared with samples, as in torch."""
+    expected = warnings_of(tud.DataLoader(Understated(7), batch_size=batch_size))
+    found = warnings_of(ours(Understated(7), num_workers, batch_size=batch_size))
+    start, end = "Length of IterableDataset <", "samples have been fetched."
+    assert len(found) == len(expected) == (0 if batch_size == 2 else 3)
+    for one, other in zip(found, expected, strict=True):
+        assert (one.split(":")[:2], start in one, end in one) == (other.split(":")[:2], True, True)
+        assert one.split(" but ")[1].split(".")[0] == other.split(" but ")[1].split(".")[0]
+        assert ("For multiprocessing data-loading, this" in one) is (num_workers > 0)
+    assert warnings_of(ours(Understated(7), num_workers, batch_size=batch_size), asks=False) == []
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_warning_about_the_length_can_be_an_error(num_workers: int) -> None:
+    """It is raised by ``next()``, in the loop's own thread; who asks on gets the batch after that, as in torch."""
+    loader = ours(Understated(6), num_workers, batch_size=None)
+    assert len(loader) == 4
+    batches = iter(loader)
+    first = list(itertools.islice(batches, 4))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            with pytest.raises(UserWarning, match="was reported to be 4"):
+                next(batches)
+        assert next(batches, None) is None
+    assert first == in_turn(6, max(1, num_workers), None, False)[:4]

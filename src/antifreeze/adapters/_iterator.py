@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch.distributed
 
 from antifreeze.adapters._epochs import Course, Epoch, Epochs
 from antifreeze.adapters._even_ranks import EvenRanks, take_part
+from antifreeze.adapters._state import SharePlace
 from antifreeze.adapters.torch import pin
 
 _END = object()
@@ -30,6 +32,8 @@ class EpochIterator:
         """Whether the epoch is one that was loaded, and nothing of it was delivered here."""
         self._in_hand: Any = _END
         """A batch that has come and was not returned: an interrupt was faster."""
+        # As in torch: what len(loader) has found before the epoch began, for iterable datasets only.
+        self._length: int | None = loader._IterableDataset_len_called
         # Several threads may take batches, each another one. Reentrant: a signal's handler may ask, too.
         self._lock = threading.RLock()
 
@@ -41,7 +45,27 @@ class EpochIterator:
 
     def __next__(self) -> Any:
         with self._lock:
-            return self._next()
+            batch = self._next()
+        if self._length is not None and (excess := self._excess()):
+            warnings.warn(excess, stacklevel=2)
+        return batch
+
+    def _excess(self) -> str:
+        """Return a warning if more batches were delivered than the dataset has samples, by its ``__len__``."""
+        place = self._epoch.place if self._epoch is not None else None
+        # A rank that repeats its batches because others have more knows that it does.
+        if not isinstance(place, SharePlace) or place.own is not None or place.batches <= (self._length or 0):
+            return ""
+        text = (
+            f"Length of IterableDataset {self._loader.dataset} was reported to be {self._length} (when accessing "
+            f"len(dataloader)), but {place.batches} samples have been fetched. "
+        )
+        if not self._loader.num_workers:
+            return text
+        return text + (
+            "For multiprocessing data-loading, this happens if every worker yields the whole dataset: let __iter__ "
+            "yield the shard of its worker only, see torch.utils.data.get_worker_info()."
+        )
 
     def _next(self) -> Any:
         epoch = self._epoch or self._begin()
