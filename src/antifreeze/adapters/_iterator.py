@@ -9,6 +9,7 @@ from typing import Any
 
 import torch.distributed
 
+from antifreeze.adapters._copied import CopiedIterator
 from antifreeze.adapters._epochs import Course, Epoch, Epochs
 from antifreeze.adapters._even_ranks import EvenRanks, take_part
 from antifreeze.adapters._state import SharePlace
@@ -42,6 +43,9 @@ class EpochIterator:
 
     def __len__(self) -> int:
         return len(self._loader)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CopiedIterator, ()
 
     def __next__(self) -> Any:
         with self._lock:

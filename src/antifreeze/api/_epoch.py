@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any
 
+from antifreeze.adapters import CopiedIterator
 from antifreeze.api._delivery import Batch
 from antifreeze.api._place import Place
 from antifreeze.core import AntifreezeError
@@ -29,6 +30,9 @@ class EpochIterator:
 
     def __iter__(self) -> Iterator[Batch]:
         return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CopiedIterator, ()
 
     def __next__(self) -> Batch:
         if self._in_hand is None and not self._is_over:
