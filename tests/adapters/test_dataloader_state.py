@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import itertools
 import json
 import logging
@@ -916,3 +917,36 @@ def test_a_dataset_with_a_state_is_asked_for_it() -> None:
     again.load_state_dict(state)
     assert again.dataset.uses == 0
     assert list(again) == expected[2:]
+
+
+# -- torchdata -----------------------------------------------------------------------------------------------------
+
+STATEFUL_DATALOADER = """
+dataset batch_size shuffle sampler batch_sampler num_workers collate_fn pin_memory drop_last timeout worker_init_fn
+multiprocessing_context generator prefetch_factor persistent_workers pin_memory_device in_order snapshot_every_n_steps
+"""
+
+
+def test_all_arguments_of_torchdatas_loader_are_taken() -> None:
+    """In its order, as far as they may be given by position."""
+    parameters = inspect.signature(af.DataLoader.__init__).parameters
+    names = STATEFUL_DATALOADER.split()
+    assert set(names) <= set(parameters)
+    assert list(parameters)[1:14] == names[:13]
+
+
+@pytest.mark.parametrize("steps", [None, 1, 7, 10**6])
+def test_a_state_is_exact_at_every_step_whatever_the_interval(steps: int | None) -> None:
+    """torchdata makes again what was delivered since the last snapshot; here nothing is made again."""
+    expected = list(loader_of())
+    torch.manual_seed(1)
+    loader = loader_of(snapshot_every_n_steps=steps)
+    assert loader.snapshot_every_n_steps == steps
+    taken = take(loader, 2)
+    assert [*taken, *resumed(saved(loader), snapshot_every_n_steps=steps)] == expected
+
+
+@pytest.mark.parametrize("steps", [0, -1, 2.5, "1", True])
+def test_an_interval_that_is_no_number_of_steps_is_refused(steps: Any) -> None:
+    with pytest.raises(af.ConfigError, match=r"snapshot_every_n_steps: expected an integer >= 1, got "):
+        loader_of(snapshot_every_n_steps=steps)

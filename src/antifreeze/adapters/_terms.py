@@ -24,6 +24,17 @@ def split_on_error(on_error: object) -> tuple[str, Callable[[Any], Any] | None]:
     return str(on_error), None
 
 
+def checked_interval(steps: object) -> int | None:
+    """Return ``snapshot_every_n_steps`` if it is a number of steps, or None as torchdata takes it."""
+    if steps is None or (isinstance(steps, int) and not isinstance(steps, bool) and steps >= 1):
+        return steps
+    raise ConfigError(
+        f"invalid snapshot_every_n_steps: expected an integer >= 1, got {steps!r}",
+        hint="leave it out: state_dict() is exact at every step",
+        argument="snapshot_every_n_steps",
+    )
+
+
 def default_memory_limit(limit: int | str | None, num_workers: int) -> int:
     """Return how much memory a worker may have before it is taken for leaking."""
     if limit is not None:

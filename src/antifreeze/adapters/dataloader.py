@@ -17,7 +17,7 @@ from antifreeze.adapters._even_ranks import next_number
 from antifreeze.adapters._frameworks import warn_of_accelerate, without_seeders
 from antifreeze.adapters._inline import InlineBatches
 from antifreeze.adapters._iterator import EpochIterator
-from antifreeze.adapters._terms import default_memory_limit, make_terms, split_on_error
+from antifreeze.adapters._terms import checked_interval, default_memory_limit, make_terms, split_on_error
 from antifreeze.child import IterableProgram, MapProgram
 from antifreeze.core import ConfigError
 from antifreeze.crew import Batches, Crew, History, Pace, Quarters, Terms
@@ -52,6 +52,8 @@ class DataLoader(torch.utils.data.DataLoader[Sample]):
         skip_log: a file to which one line of JSON is added for each sample that is left out.
         uneven_ranks: what an iterable dataset does on a rank whose data ends before that of others: ``"pad"``, go on
             from its beginning until all have ended, so that no collective waits for it; or ``"ignore"``, end.
+        snapshot_every_n_steps: of torchdata's ``StatefulDataLoader``, where it sets how old a state may be. Here
+            ``state_dict()`` is exact at every step, so it is checked and has no effect.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class DataLoader(torch.utils.data.DataLoader[Sample]):
         worker_memory_limit: int | str | None = None,
         skip_log: str | os.PathLike[str] | None = None,
         uneven_ranks: str = "pad",
+        snapshot_every_n_steps: int | None = 1,
     ) -> None:
         given = {name: value for name, value in locals().items() if name in _TORCH_TAKES and name != "self"}
         super().__init__(**given)
@@ -95,6 +98,7 @@ class DataLoader(torch.utils.data.DataLoader[Sample]):
             hint = 'it is "pad" or "ignore"'
             raise ConfigError(f"uneven_ranks={uneven_ranks!r} is not known", hint=hint, argument="uneven_ranks")
         self.uneven_ranks = uneven_ranks
+        self.snapshot_every_n_steps = checked_interval(snapshot_every_n_steps)
         self._uneven = uneven_ranks == "pad" and isinstance(dataset, IterableDataset)
         self._number = next_number() if self._uneven else -1
         self._seed = 0
