@@ -109,6 +109,38 @@ class KnowsItIsLoaded(CountsBefore):
         self.epoch, self.is_loaded = state["epoch"], True
 
 
+class IterableDataset(Counting):
+    """Like those of Hugging Face: begins every iteration with the state that was loaded last. Counts no epochs."""
+
+    __module__ = "datasets.iterable_dataset"
+    start: Any = None
+
+    def __iter__(self) -> Iterator[Any]:
+        indices = self.indices()
+        self.next = self.start["next"] if self.start else 0
+        while self.next < len(indices):
+            self.next += 1
+            yield indices[self.next - 1], 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"next": self.next}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.start = state
+
+
+class TakesItOverLater(IterableDataset):
+    """Begins the next iteration with the state that was loaded, and only that one."""
+
+    __module__ = __name__
+
+    def __iter__(self) -> Iterator[Any]:
+        for sample in super().__iter__():
+            self.start = None
+            yield sample
+        self.start = None
+
+
 KINDS: list[Callable[[], Any]] = [Counting, CountsBefore, KnowsItIsLoaded]
 every_kind = pytest.mark.parametrize("make", KINDS)
 
@@ -177,6 +209,26 @@ def test_a_run_that_is_resumed_counts_its_epochs_as_before(make: Any, num_worker
                 rest = epochs_of(resumed(saved(loader), make(), num_workers), 3 - epoch)
                 assert [*found, *itertools.chain(*rest)][: sizes[2]] == list(itertools.chain(*expected[:3]))
         assert epochs_of(resumed(saved(loader), make(), num_workers), 2) == expected[epoch + 1 : epoch + 3]
+
+
+@pytest.mark.parametrize("make", [IterableDataset, TakesItOverLater])
+@pytest.mark.parametrize(("before", "after"), [(0, 0), (2, 2), (0, 2), (2, 0)])
+def test_epochs_after_a_resume_are_whole(make: Any, before: int, after: int) -> None:
+    """Whenever a dataset takes over the state that it was given, and however long it keeps it."""
+    loader = loader_of(make(), before)
+    first = list(loader)
+    again = resumed(saved(loader), make(), after)
+    assert [samples_of(epoch) for epoch in epochs_of(again, 2)] == [whole(0)] * 2
+    if before != after:
+        return
+    for cut in (1, 4, len(first)):
+        loader = loader_of(make(), before)
+        found = list(itertools.islice(loader, cut))
+        again = resumed(saved(loader), make(), after)
+        assert samples_of([*found, *again]) == (whole(0) if cut < len(first) else sorted(whole(0) * 2))
+        assert [samples_of(epoch) for epoch in epochs_of(again, 2)] == [whole(0)] * 2
+        list(itertools.islice(again, 2))
+        assert samples_of(again) == whole(0)
 
 
 def test_a_worker_that_is_lost_before_the_first_batch_of_an_epoch_is_told_how_the_last_one_ended(

@@ -17,7 +17,7 @@ from antifreeze.child._desk import Desk
 from antifreeze.child._failures import UserError
 from antifreeze.child._messages import Share, Stand, Task
 from antifreeze.child._programs import Ended, Nothing, Samples
-from antifreeze.child._states import has_state, load_between, opened_state, sealed_state
+from antifreeze.child._states import has_state, keeps_loaded_state, load_between, opened_state, sealed_state
 from antifreeze.transport import Stage, dump, fingerprint
 
 logger = logging.getLogger("antifreeze")
@@ -39,6 +39,8 @@ class IterableProgram(Samples):
         self._number = 0
         self._is_seeded = False
         self._stand: Stand | None = None
+        self._is_to_forget = False
+        """True while a loaded state would begin the next iteration, too."""
         self._is_used = False
         """True once this process has iterated the dataset: its state is then that of a later epoch."""
         self.fingerprint = 0
@@ -143,6 +145,7 @@ class IterableProgram(Samples):
                 self._seed(task, 0, desk)
             elif loaded:
                 self.dataset.load_state_dict(states["dataset"])
+                self._is_to_forget = keeps_loaded_state(self.dataset)
             desk.sample(Stage.FETCH, f"iter(dataset), share {desk.slot}", 0)
             self._samples = iter(self.dataset)
             if "iterator" in states and has_state(self._samples):
@@ -236,6 +239,9 @@ class IterableProgram(Samples):
                 continue
             numbers.append(number)
         desk.add(Stage.FETCH, time.perf_counter() - began_s)
+        if self._is_to_forget:
+            self.dataset.load_state_dict({})
+            self._is_to_forget = False
         full = len(samples) + len(desk.skipped) == (self._batch_size or 1)
         self.ended = not full
         if self.ended:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import inspect
@@ -34,6 +35,15 @@ def _fits(function: Callable[..., Any], count: int) -> bool:
     return True
 
 
+def keeps_loaded_state(dataset: object) -> bool:
+    """True for Hugging Face's iterable datasets: every iteration begins with the state that was loaded last.
+
+    That holds until ``set_epoch()``. ``load_state_dict({})`` ends it: the next iteration begins at the beginning.
+    """
+    names = {(kind.__module__.split(".")[0], kind.__name__) for kind in type(dataset).__mro__}
+    return ("datasets", "IterableDataset") in names
+
+
 def load_between(dataset: Any, state: Any) -> None:
     """Give an iterable dataset a state that it had between two iterations.
 
@@ -42,17 +52,22 @@ def load_between(dataset: Any, state: Any) -> None:
     in ``__iter__`` may undo one when it loads a state, or may leave out the count after that: in both cases it has the
     state again after ``iter(dataset)``, and the next iteration is the right one. If it has not, the state is loaded
     once more. A generator runs nothing before it is asked for a sample.
+
+    If it still has another state, it will take this one over in its next iteration, and continue from there. That one
+    may have nothing left, so the dataset gets back what it had: a whole epoch matters more than what it counts.
     """
-    dataset.load_state_dict(copy.deepcopy(state))
-    if inspect.isgeneratorfunction(getattr(type(dataset), "__iter__", None)):
+    if keeps_loaded_state(dataset):
         return
-    try:
-        iter(dataset)
-        is_same = _are_equal(dataset.state_dict(), state)
-    except Exception:  # noqa: BLE001  border: it may need a worker, or more than a state
-        is_same = False
-    if not is_same:
+    before = dataset.state_dict()
+    dataset.load_state_dict(copy.deepcopy(state))
+    if not inspect.isgeneratorfunction(getattr(type(dataset), "__iter__", None)):
+        with contextlib.suppress(Exception):  # border: it may need a worker
+            iter(dataset)
+        if _are_equal(dataset.state_dict(), state):
+            return
         dataset.load_state_dict(copy.deepcopy(state))
+    if not _are_equal(dataset.state_dict(), state):
+        dataset.load_state_dict(before)
 
 
 def _are_equal(one: Any, other: Any) -> bool:
