@@ -18,11 +18,15 @@ class NotAsSaved(RuntimeError):
 
     def __init__(self, share: int, number: int, *, has_more: bool = False) -> None:
         what = (
-            f"the first {number} batches of share {share} are not those that were delivered before the state was saved"
+            f"the state does not fit this dataset: the first {number} batches of share {share} are not those that were "
+            "delivered before the state was saved"
         )
         if has_more:
-            what = f"share {share} had ended after {number} batches when the state was saved, and now it has more"
+            what = (
+                f"the state does not fit this dataset: share {share} had ended after {number} batches when the state "
+                "was saved, and now it has more"
+            )
         super().__init__(
-            f"the state does not fit this dataset: {what}: it has changed, or it is not deterministic. "
+            f"{what}: it has changed, or it is not deterministic. "
             "load_state_dict(state, strict=False) goes on after as many batches, whatever they are"
         )
