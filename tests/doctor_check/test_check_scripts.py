@@ -48,6 +48,15 @@ def test_exactly_the_marked_lines_are_found(path: Path) -> None:
     assert bool(found) or not path.name.startswith("bad_")
 
 
+@pytest.mark.parametrize("path", PATTERNS, ids=lambda path: path.stem)
+def test_a_method_may_call_its_own_object_as_it_likes(path: Path) -> None:
+    text = re.sub(r"\bself\b", "this", path.read_text())
+    findings = found_in(text)
+
+    assert sorted((finding.line, finding.code.value) for finding in findings) == sorted(marked(text))
+    assert not any("self." in finding.reason + finding.change for finding in findings)
+
+
 def test_every_kind_of_finding_in_a_script_has_a_pattern() -> None:
     of_machine = {Code.SMALL_SHM, Code.STALE_SHM, Code.FEW_FILES, Code.LITTLE_MEMORY, Code.MANY_THREADS}
     planted = {code for path in PATTERNS for _, code in marked(path.read_text())}

@@ -9,7 +9,7 @@ from antifreeze.doctor.check._datasets import DatasetClass
 from antifreeze.doctor.check._finding import Code, Finding
 from antifreeze.doctor.check._handles import Handle, handle_of
 from antifreeze.doctor.check._loaders import Loader
-from antifreeze.doctor.check._names import self_attribute, targets_of
+from antifreeze.doctor.check._names import self_attribute, self_name, targets_of
 from antifreeze.doctor.check._script import Function, Script, code_line, in_scope
 from antifreeze.doctor.check._values import is_none
 
@@ -27,7 +27,8 @@ def carried_handles(script: Script, dataset: DatasetClass) -> Iterator[Finding]:
         handle = handle_of(value, script, function) or _own_generator(value, dataset)
         if handle is None or (dataset.only_ours and handle.code in (Code.SHARED_LOCK, Code.SHARED_THREAD)):
             continue
-        yield script.finding(handle.code, handle.node, _reason(f"self.{name}", handle), _change(name, value, handle))
+        what = f"{self_name(function)}.{name}"
+        yield script.finding(handle.code, handle.node, _reason(what, handle), _change(what, value, handle))
 
 
 def set_up(dataset: DatasetClass) -> dict[str, tuple[ast.expr, Function]]:
@@ -86,13 +87,13 @@ def _reason(what: str, handle: Handle) -> str:
     )
 
 
-def _change(name: str, value: ast.expr, handle: Handle) -> str:
+def _change(what: str, value: ast.expr, handle: Handle) -> str:
     if handle.code is Code.SHARED_LOCK:
-        return f"- self.{name} = {code_line(value)}\n- with self.{name}:\n(leave the lock out)"
+        return f"- {what} = {code_line(value)}\n- with {what}:\n(leave the lock out)"
     opened = f"{handle.made_by}(...)" if handle.made_by.replace(".", "").isidentifier() else "..."
-    lazy = f"- self.{name} = {code_line(value)}\n+ self.{name} = None\n"
+    lazy = f"- {what} = {code_line(value)}\n+ {what} = None\n"
     first = "and where a sample is made:\n"
-    return f"{lazy}{first}+ if self.{name} is None:  # once in each worker\n+     self.{name} = {opened}"
+    return f"{lazy}{first}+ if {what} is None:  # once in each worker\n+     {what} = {opened}"
 
 
 def carried_globals(script: Script, dataset: DatasetClass) -> Iterator[Finding]:
@@ -115,13 +116,14 @@ def same_random(script: Script, dataset: DatasetClass) -> Iterator[Finding]:
     """
     if dataset.iterable or dataset.never_in_workers or (dataset.loaders and not dataset.in_workers):
         return
-    for name, (value, _) in set_up(dataset).items():
+    for name, (value, function) in set_up(dataset).items():
         if not isinstance(value, ast.Call) or script.name(value.func) not in _GENERATORS or not dataset.uses(name):
             continue
         if dataset.sets_later(name) or _set_at_start(name, dataset, script) or _asks_worker(dataset, script):
             continue
-        reason = f"self.{name} is made in __init__, so every worker draws the same numbers from a copy of it."
-        change = f"in __getitem__, in place of self.{name}:\n+ rng = np.random.default_rng((seed, index))"
+        what = f"{self_name(function)}.{name}"
+        reason = f"{what} is made in __init__, so every worker draws the same numbers from a copy of it."
+        change = f"in __getitem__, in place of {what}:\n+ rng = np.random.default_rng((seed, index))"
         yield script.finding(Code.SAME_RANDOM, value, reason, change)
 
 
@@ -137,9 +139,9 @@ def not_picklable(script: Script, dataset: DatasetClass) -> Iterator[Finding]:
         or "__getstate__" in dataset.methods
     ):
         return
-    for name, (value, _) in set_up(dataset).items():
+    for name, (value, function) in set_up(dataset).items():
         if isinstance(value, ast.Lambda):
-            reason = f"self.{name} is a lambda, which cannot be sent to a worker that is not forked."
+            reason = f"{self_name(function)}.{name} is a lambda, which cannot be sent to a worker that is not forked."
             yield script.finding(Code.NOT_PICKLABLE, value, reason, "make it a function at module level, or a method")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from antifreeze.doctor.check import _carried, _forks, _samples, _settings, _waits
 from antifreeze.doctor.check._datasets import find_datasets
+from antifreeze.doctor.check._division import divide
 from antifreeze.doctor.check._facts import Facts
 from antifreeze.doctor.check._finding import Finding
 from antifreeze.doctor.check._guard import main_guard
@@ -42,9 +43,10 @@ def _findings(script: Script, loaders: list[Loader], facts: Facts) -> Iterator[F
         yield from _waits.no_timeouts(script, dataset)
         yield from python_lists(script, dataset, facts)
         yield from duplicates(script, dataset)
+    code = divide(script, loaders, datasets)
     for loader in loaders:
         yield from _carried.passed_functions(script, loader)
-        yield from _forks.polars_after_fork(script, loader, datasets)
+        yield from _forks.libraries_after_fork(script, loader, code)
         yield from _forks.threads_after_fork(script, loader, datasets)
         yield from _forks.cuda_in_workers(script, loader, datasets)
         yield from _forks.tokenizers(script, loader, facts)

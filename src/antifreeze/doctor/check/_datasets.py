@@ -121,6 +121,15 @@ def _initialisers(node: ast.ClassDef, script: Script) -> list[Function]:
     return [f for f in body if isinstance(f, ast.FunctionDef) and f.name == "__init__"]
 
 
+def _of_class(node: ast.AST, script: Script) -> str:
+    """Return the name of ``Class.name``, ``type(self).name`` or ``super().name``, or nothing."""
+    if not isinstance(node, ast.Attribute):
+        return ""
+    owner = node.value
+    by_call = isinstance(owner, ast.Call) and script.name(owner.func) in ("type", "super")
+    return node.attr if by_call or script.name(owner) in script.classes else ""
+
+
 def reach(first: list[Function], methods: dict[str, Function], script: Script) -> Iterator[Function]:
     """Give functions, and the methods and functions of this file that they lead to."""
     todo = list(first)
@@ -129,7 +138,7 @@ def reach(first: list[Function], methods: dict[str, Function], script: Script) -
         function = todo.pop(0)
         yield function
         for node in ast.walk(function):
-            called = methods.get(self_attribute(node))
+            called = methods.get(self_attribute(node) or _of_class(node, script))
             if called is None and isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 called = script.functions.get(node.func.id)
             if called is not None and id(called) not in seen:

@@ -6,56 +6,30 @@ import ast
 from collections.abc import Iterator
 
 from antifreeze.doctor.check._datasets import DatasetClass
+from antifreeze.doctor.check._division import Division
 from antifreeze.doctor.check._facts import Facts
 from antifreeze.doctor.check._finding import Code, Finding
 from antifreeze.doctor.check._loaders import Loader
-from antifreeze.doctor.check._names import self_attribute, targets_of
-from antifreeze.doctor.check._script import Function, Script, calls_in
+from antifreeze.doctor.check._script import Function, Script, calls_in, keyword
 from antifreeze.doctor.check._values import number, text
 
 SPAWN = '+ DataLoader(..., multiprocessing_context="spawn")\nor, never forked: from antifreeze import DataLoader'
 
 
-def polars_after_fork(script: Script, loader: Loader, datasets: list[DatasetClass]) -> Iterator[Finding]:
-    """Find Polars in the trainer and in forked workers: its threads exist only in the trainer."""
+def libraries_after_fork(script: Script, loader: Loader, code: Division) -> Iterator[Finding]:
+    """Find libraries that are used in the trainer and in forked workers: their threads exist only in the trainer."""
     if not (loader.has_workers and loader.forks):
         return
-    mine = [dataset for dataset in datasets if loader in dataset.loaders]
-    inside = {id(node) for d in datasets for f in d.per_sample for node in ast.walk(f)}
-    workers_use = any(_uses_polars(script, dataset) for dataset in mine) or _reads_by_polars(script, loader)
-    uses = [c for c in calls_in(ast.walk(script.tree)) if _is_polars(script, c) and id(c) not in inside]
-    if not workers_use or not uses:
-        return
-    reason = (
-        f"Polars is used in the trainer (line {min(call.lineno for call in uses)}), so its threads run there. These "
-        "workers are forked copies without the threads: the first query in a worker waits for ever."
-    )
-    yield script.finding(Code.FORKED_LIBRARY, loader.call, reason, SPAWN)
-
-
-def _is_polars(script: Script, call: ast.Call) -> bool:
-    """Whether it runs something of Polars. Types and expressions alone start no threads."""
-    name = script.name(call.func)
-    return name.startswith("polars.") and name.rpartition(".")[2] not in ("col", "lit", "when", "Schema", "Field")
-
-
-def _uses_polars(script: Script, dataset: DatasetClass) -> bool:
-    """Whether workers call Polars, or use a frame that ``__init__`` has made."""
-    if any(_is_polars(script, call) for f in dataset.per_sample for call in calls_in(ast.walk(f))):
-        return True
-    pairs = (pair for f in dataset.setup for node in ast.walk(f) for pair in targets_of(node))
-    frames = {
-        self_attribute(target)
-        for target, value in pairs
-        if any(_is_polars(script, call) for call in calls_in(ast.walk(value))) and not _has_left(value)
-    }
-    return any(name and dataset.uses(name) for name in frames)
-
-
-def _has_left(value: ast.expr) -> bool:
-    """Whether a query ends as something that is not of Polars: ``.to_numpy()``, ``.to_list()``."""
-    last = value.func.attr if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) else ""
-    return last.startswith("to_") or last in ("rows", "item", "len")
+    in_workers = {use.library for use in code.in_workers_of(loader)}
+    if _reads_by_polars(script, loader):
+        in_workers.add("Polars")
+    in_trainer = [use for use in code.in_trainer(loader) if use.library in in_workers]
+    for use in sorted(in_trainer, key=lambda use: use.node.lineno)[:1]:
+        reason = (
+            f"{use.library} is used in the trainer (line {use.node.lineno}), so its threads run there. These workers "
+            f"are forked copies without the threads: the first call of {use.library} that needs them hangs or fails."
+        )
+        yield script.finding(Code.FORKED_LIBRARY, loader.call, reason, SPAWN)
 
 
 def _reads_by_polars(script: Script, loader: Loader) -> bool:
@@ -119,11 +93,19 @@ def tokenizers(script: Script, loader: Loader, facts: Facts) -> Iterator[Finding
 
 
 def _sets_parallelism(node: ast.AST, script: Script) -> bool:
-    if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Subscript):
-        return False
-    target = node.targets[0]
-    on = (text(node.value, script) or "").lower() in ("true", "1", "on", "yes")
-    return on and script.name(target.value) == "os.environ" and text(target.slice, script) == "TOKENIZERS_PARALLELISM"
+    """True for ``os.environ[...] = "true"``, ``setdefault``, ``update`` and ``putenv`` of the switch."""
+    pairs: list[tuple[ast.expr | None, ast.expr | None]] = []
+    if isinstance(node, ast.Assign):
+        subscripts = [target for target in node.targets if isinstance(target, ast.Subscript)]
+        pairs = [(s.slice, node.value) for s in subscripts if script.name(s.value) == "os.environ"]
+    elif isinstance(node, ast.Call) and script.name(node.func) in ("os.environ.setdefault", "os.putenv"):
+        pairs = [(keyword(node, "key", 0), keyword(node, "value", 1))]
+    elif isinstance(node, ast.Call) and script.name(node.func) == "os.environ.update":
+        dicts = [argument for argument in node.args if isinstance(argument, ast.Dict)]
+        pairs = [pair for given in dicts for pair in zip(given.keys, given.values, strict=True)]
+        pairs += [(ast.Constant(k.arg), k.value) for k in node.keywords]
+    on = [key for key, value in pairs if (text(value, script) or "").lower() in ("true", "1", "on", "yes")]
+    return any(text(key, script) == "TOKENIZERS_PARALLELISM" for key in on)
 
 
 def sigchld(script: Script, loaders: list[Loader]) -> Iterator[Finding]:

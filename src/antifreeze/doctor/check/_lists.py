@@ -10,6 +10,7 @@ from antifreeze.doctor.check._datasets import DatasetClass
 from antifreeze.doctor.check._facts import Facts
 from antifreeze.doctor.check._finding import Code, Finding
 from antifreeze.doctor.check._handles import assigned
+from antifreeze.doctor.check._names import self_name
 from antifreeze.doctor.check._script import Function, Script, calls_in, keyword
 from antifreeze.doctor.check._values import number, text
 
@@ -27,7 +28,8 @@ def python_lists(script: Script, dataset: DatasetClass, facts: Facts) -> Iterato
             if not dataset.uses(name) or not _is_large(element, source, count, script, function):
                 continue
             if dataset.in_workers or (count or 0) >= HUGE:
-                yield script.finding(Code.PYTHON_LIST, made, _reason(name, count, dataset), _change(name))
+                what = f"{self_name(function)}.{name}"
+                yield script.finding(Code.PYTHON_LIST, made, _reason(what, count, dataset), _change(what))
                 break
 
 
@@ -45,7 +47,7 @@ def _growths(
         yield value, value.elt, value.generators[0].iter
     elif _is_records(value, script):
         yield value, ast.Dict([], []), ast.Call(ast.Name("open", ast.Load()), [], [])
-    names = {f"self.{name}"} | ({value.id} if isinstance(value, ast.Name) else set())
+    names = {f"{self_name(function)}.{name}"} | ({value.id} if isinstance(value, ast.Name) else set())
     for loop in (node for node in ast.walk(function) if isinstance(node, ast.For)):
         for call in calls_in(ast.walk(loop)):
             appends = isinstance(call.func, ast.Attribute) and call.func.attr == "append" and len(call.args) == 1
@@ -116,19 +118,19 @@ def _reads_lines(source: ast.expr, script: Script, function: Function) -> bool:
     return isinstance(source, ast.Name) and source.id in names
 
 
-def _reason(name: str, count: int | None, dataset: DatasetClass) -> str:
+def _reason(what: str, count: int | None, dataset: DatasetClass) -> str:
     many = f"{count:,} Python objects" if count else "a Python object for each record"
     if dataset.in_workers:
         return (
-            f"self.{name} is a list with {many}. Reading one changes its reference count, so forked workers copy it "
+            f"{what} is a list with {many}. Reading one changes its reference count, so forked workers copy it "
             "page by page; others get a whole copy each. Memory grows with every worker."
         )
-    return f"self.{name} is a list with {many}, which take several times the memory of an array."
+    return f"{what} is a list with {many}, which take several times the memory of an array."
 
 
-def _change(name: str) -> str:
+def _change(what: str) -> str:
     return (
-        f"- self.{name} = [...]\n"
-        f"+ self.{name} = np.array([...])  # numbers\n"
-        f"+ self.{name} = pa.array([...])  # texts and records; all workers share it"
+        f"- {what} = [...]\n"
+        f"+ {what} = np.array([...])  # numbers\n"
+        f"+ {what} = pa.array([...])  # texts and records; all workers share it"
     )

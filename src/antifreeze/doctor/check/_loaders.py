@@ -6,8 +6,10 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from antifreeze.doctor.check._bindings import AnyFunction, Bindings, bindings_of
 from antifreeze.doctor.check._facts import Facts
-from antifreeze.doctor.check._script import Script, calls_in, keyword
+from antifreeze.doctor.check._names import parameters, self_attribute
+from antifreeze.doctor.check._script import Script, calls_in, in_scope, keyword
 from antifreeze.doctor.check._values import is_none, number, text
 
 _ORDER = (
@@ -62,8 +64,12 @@ def is_loader(name: str) -> bool:
 def find_loaders(script: Script, facts: Facts) -> list[Loader]:
     """Return the loaders of a script in their order."""
     default = default_method(script, facts)
+    bindings = bindings_of(script)
     calls = [call for call in calls_in(ast.walk(script.tree)) if is_loader(script.name(call.func))]
-    return [_loader(call, script, facts, default) for call in sorted(calls, key=lambda c: (c.lineno, c.col_offset))]
+    return [
+        _loader(call, script, facts, default, bindings)
+        for call in sorted(calls, key=lambda c: (c.lineno, c.col_offset))
+    ]
 
 
 def default_method(script: Script, facts: Facts) -> str:
@@ -75,7 +81,7 @@ def default_method(script: Script, facts: Facts) -> str:
     return facts.start_method
 
 
-def _loader(call: ast.Call, script: Script, facts: Facts, default: str) -> Loader:
+def _loader(call: ast.Call, script: Script, facts: Facts, default: str, bindings: Bindings) -> Loader:
     given = dict(zip(_ORDER.split(), call.args, strict=False))
     given.update({k.arg: k.value for k in call.keywords if k.arg})
     sometimes: set[str] = set()
@@ -99,7 +105,7 @@ def _loader(call: ast.Call, script: Script, facts: Facts, default: str) -> Loade
         open=hidden,
         workers=workers,
         methods=_methods(given, sometimes, script, default),
-        classes=frozenset(classes_in(given.get("dataset"), script)),
+        classes=frozenset(classes_in(given.get("dataset"), script, bindings)),
     )
 
 
@@ -148,14 +154,30 @@ def _method(node: ast.expr, script: Script) -> set[str]:
     return {method} & METHODS if method else set()
 
 
-def classes_in(node: ast.AST | None, script: Script) -> set[str]:
-    """Return the classes of this file that an expression is made of, through variables and wrappers."""
+def classes_in(node: ast.AST | None, script: Script, bindings: Bindings) -> set[str]:
+    """Return the classes of this file that an expression is made of, through variables, functions and wrappers."""
     found: set[str] = set()
     todo, seen = [node] if node is not None else [], {""}
     while todo:
         for part in ast.walk(todo.pop()):
-            if isinstance(part, ast.Name) and part.id not in seen:
-                seen.add(part.id)
-                found |= {part.id} & script.classes.keys()
-                todo += script.values.get(part.id, [])
+            name = part.id if isinstance(part, ast.Name) else ast.unparse(part) if self_attribute(part) else ""
+            if name not in seen:
+                seen.add(name)
+                found |= {name} & script.classes.keys()
+                todo += _origins(part, script, bindings)
     return found
+
+
+def _origins(node: ast.AST, script: Script, bindings: Bindings) -> Iterator[ast.expr]:
+    """Give what a variable, an attribute or a parameter is assigned, and what a function returns."""
+    if attribute := self_attribute(node):
+        owners = bindings.attributes.values()
+        yield from (b.value for held in owners for found in held.get(attribute, {}).values() for b in found)
+    elif isinstance(node, ast.Name):
+        yield from script.values.get(node.id, [])
+        if node.id in script.functions:
+            returns = (n for n in in_scope(script.functions[node.id]) if isinstance(n, ast.Return))
+            yield from (n.value for n in returns if n.value is not None)
+        for function in script.above(node):
+            if isinstance(function, AnyFunction) and node.id in parameters(function):
+                yield from bindings.arguments(function, node.id)

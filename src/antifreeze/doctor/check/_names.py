@@ -45,11 +45,45 @@ def dotted(node: ast.AST, imports: Mapping[str, str]) -> str:
     return ".".join(reversed(parts))
 
 
+_MARK = "of_own_object"
+
+
+def mark_self(tree: ast.AST, parents: Mapping[ast.AST, ast.AST]) -> None:
+    """Mark every attribute of a method's first parameter, whatever that is called, for ``self_attribute``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            vars(node)[_MARK] = is_self(node.value, parents)
+
+
+def is_self(name: ast.Name, parents: Mapping[ast.AST, ast.AST]) -> bool:
+    """True if a name is the first parameter of the method around it; functions inside of a method see it, too."""
+    node = parents.get(name)
+    while node is not None:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) and name.id in parameters(node):
+            return isinstance(parents.get(node), ast.ClassDef) and self_name(node) == name.id
+        node = parents.get(node)
+    return False
+
+
+def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> list[str]:
+    """Return the names of a function's parameters, those that can be given by position first."""
+    given = function.args
+    rest = [argument for argument in (given.vararg, given.kwarg) if argument is not None]
+    return [argument.arg for argument in (*given.posonlyargs, *given.args, *given.kwonlyargs, *rest)]
+
+
+def self_name(function: ast.AST) -> str:
+    """Return the name that a method gives to its own object; nothing for a static method."""
+    if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+        return ""
+    given = [*function.args.posonlyargs, *function.args.args]
+    static = any(dotted(decorator, {}) == "staticmethod" for decorator in function.decorator_list)
+    return given[0].arg if given and not static else ""
+
+
 def self_attribute(node: ast.AST) -> str:
-    """Return the name of ``self.name``, or nothing."""
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
-        return node.attr
-    return ""
+    """Return the name of ``self.name``, or nothing. What stands for ``self`` was found by ``mark_self``."""
+    return node.attr if isinstance(node, ast.Attribute) and getattr(node, _MARK, False) else ""
 
 
 def targets_of(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:

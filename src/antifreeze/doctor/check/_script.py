@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from antifreeze.doctor.check._finding import Code, Finding
-from antifreeze.doctor.check._names import dotted, imports_of, targets_of
+from antifreeze.doctor.check._names import dotted, imports_of, mark_self, targets_of
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
@@ -77,6 +77,7 @@ def parse(file: str, text: str) -> Script:
         for target, value in targets_of(node):
             if isinstance(target, ast.Name):
                 script.values.setdefault(target.id, []).append(value)
+    mark_self(tree, script.parents)
     for node in in_scope(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             script.functions[node.name] = node

@@ -118,7 +118,7 @@ def _waits_for_ever(call: ast.Call, script: Script, sessions: set[str], function
     if module == "requests" and verb in _VERBS:
         return name
     if isinstance(call.func, ast.Attribute) and verb_of_session(call.func, sessions):
-        return f"self.{self_attribute(call.func.value)}.{call.func.attr}"
+        return ast.unparse(call.func)
     if name not in _TAKES_TIMEOUT or has_default or keyword(call, "timeout", _TAKES_TIMEOUT[name]) is not None:
         return ""
     if name in ("socket.socket", "socket.create_connection"):

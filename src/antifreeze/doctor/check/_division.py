@@ -1,0 +1,125 @@
+"""Which code of a script runs in workers, and which in the trainer. Some code runs in both."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from antifreeze.doctor.check._datasets import DatasetClass
+from antifreeze.doctor.check._loaders import Loader
+from antifreeze.doctor.check._origins import Origins, Use, origins_of
+from antifreeze.doctor.check._script import Script, calls_in, in_scope
+
+_CALLED = ("__call__", "forward", "__getitem__", "__getitems__", "__iter__", "__next__")
+_GIVEN = ("dataset", "collate_fn", "worker_init_fn")
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """The code of a script, as far as it uses libraries."""
+
+    script: Script
+    origins: Origins
+    datasets: list[DatasetClass]
+    loaders: list[Loader]
+    _workers: dict[int, list[ast.AST]] = field(default_factory=dict)
+    """The functions that run in the workers of a loader, by its position."""
+
+    def in_workers_of(self, loader: Loader) -> Iterator[Use]:
+        """Give the uses of libraries in the workers of a loader."""
+        return self.origins.uses(node for function in self._functions(loader) for node in ast.walk(function))
+
+    def in_trainer(self, loader: Loader) -> Iterator[Use]:
+        """Give the uses of libraries in the trainer, but for those that come after the loader's last loop."""
+        elsewhere = {id(n) for other in self.loaders for f in self._functions(other) for n in ast.walk(f)}
+        elsewhere |= {id(n) for d in self.datasets for f in d.per_sample for n in ast.walk(f)}
+        for dataset in self.datasets:
+            elsewhere -= {id(n) for f in dataset.setup for n in ast.walk(f)}
+        nodes = [node for node in ast.walk(self.script.tree) if id(node) not in elsewhere]
+        nodes = [node for node in nodes if not self._comes_after(node, loader)]
+        both = self._reached(f for call in calls_in(iter(nodes)) for f in self.origins.called(call))
+        both += self._reached(self._run_here(nodes))
+        return self.origins.uses([*nodes, *(n for function in both for n in ast.walk(function) if id(n) in elsewhere)])
+
+    def _functions(self, loader: Loader) -> list[ast.AST]:
+        key = id(loader.call)
+        if key not in self._workers:
+            first: list[ast.AST] = [f for d in self.datasets if loader in d.loaders for f in d.per_sample]
+            if loader.has_workers:
+                first += [f for name in _GIVEN for f in self._callables(loader.arguments.get(name))]
+            self._workers[key] = self._reached(first) if loader.has_workers else []
+        return self._workers[key]
+
+    def _callables(self, given: ast.expr | None) -> Iterator[ast.AST]:
+        """Give the functions, and the methods of objects, that an argument hands over, through variables."""
+        todo, seen = [given] if given is not None else [], {""}
+        while todo:
+            expression = todo.pop()
+            called = {id(call.func) for call in calls_in(ast.walk(expression))}
+            for node in ast.walk(expression):
+                if isinstance(node, ast.Lambda):
+                    yield node
+                elif isinstance(node, ast.Attribute) and id(node) not in called:
+                    yield from self.origins.methods(self.origins.kinds(node.value) | _class(node.value), node.attr)
+                elif isinstance(node, ast.Name) and node.id not in seen:
+                    seen.add(node.id)
+                    if id(node) not in called and node.id in self.script.functions:
+                        yield self.script.functions[node.id]
+                    todo += self.script.values.get(node.id, [])
+                    for name in _CALLED:
+                        yield from self.origins.methods(self.origins.kinds(node) | _class(node), name)
+
+    def _reached(self, first: Iterable[ast.AST]) -> list[ast.AST]:
+        """Return functions, and the functions of this file that they lead to."""
+        found: list[ast.AST] = []
+        todo = list(first)
+        while todo:
+            function = todo.pop()
+            if function not in found:
+                found.append(function)
+                todo += [f for call in calls_in(ast.walk(function)) for f in self.origins.called(call)]
+                todo += [f for node in ast.walk(function) for f in self._passed_on(node)]
+        return found
+
+    def _passed_on(self, node: ast.AST) -> Iterator[ast.AST]:
+        """Give what ``self.transform(x)`` calls, if a function was given for it, and the getter of a property."""
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            for method in self.origins.methods(self.origins.kinds(node.value), node.attr):
+                if method.decorator_list:
+                    yield method
+
+    def _run_here(self, nodes: list[ast.AST]) -> Iterator[ast.AST]:
+        """Give what the trainer runs by ``dataset[0]``, by iterating over a dataset, or by a loader without workers."""
+        for node in nodes:
+            read = node.value if isinstance(node, ast.Subscript) else getattr(node, "iter", None)
+            if isinstance(node, ast.Call) and self.script.name(node.func) in ("iter", "next", "list") and node.args:
+                read = node.args[0]
+            kinds = self.origins.kinds(read) if isinstance(read, ast.expr) else frozenset()
+            yield from (f for d in self.datasets if f"class {d.node.name}" in kinds for f in d.per_sample)
+        for loader in self.loaders:
+            chosen = any(isinstance(n, ast.If | ast.IfExp) for n in self.script.above(loader.call))
+            if loader.workers == 0 and not chosen:
+                yield from (f for d in self.datasets if loader in d.loaders for f in d.per_sample)
+
+    def _comes_after(self, node: ast.AST, loader: Loader) -> bool:
+        """True if a node comes after the last loop that follows the loader, so that no worker starts later."""
+        line = getattr(node, "lineno", 0)
+        home = self.script.function_of(loader.call)
+        if line <= loader.call.lineno or self.script.function_of(node) is not home:
+            return False
+        if any(isinstance(n, _LOOPS) for n in self.script.above(loader.call)):
+            return False
+        loops = [n for n in in_scope(home) if isinstance(n, _LOOPS) and n.lineno >= loader.call.lineno]
+        return bool(loops) and line > max(loop.end_lineno or 0 for loop in loops)
+
+
+def _class(node: ast.expr) -> frozenset[str]:
+    """Return the kind of a class by its name, as in ``Texts.collate`` and ``Texts(...)``."""
+    return frozenset({f"class {node.id}"} if isinstance(node, ast.Name) else ())
+
+
+def divide(script: Script, loaders: list[Loader], datasets: list[DatasetClass]) -> Division:
+    """Return which code of a script runs where."""
+    return Division(script, origins_of(script), datasets, loaders)
