@@ -47,8 +47,10 @@ class Paper:
         return f"\x1b[{code}m{text}\x1b[0m" if self.colour else text
 
 
-def paper_of(stream: TextIO) -> Paper:
+def paper_of(stream: TextIO | None) -> Paper:
     """Return what a stream writes on: a pipe or a file has no colour, and 80 columns unless COLUMNS says otherwise."""
-    colour = stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    colour = (
+        stream is not None and stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    )
     width = min(max(shutil.get_terminal_size((80, 24)).columns, _NARROW), _WIDE)
     return Paper(width, colour)

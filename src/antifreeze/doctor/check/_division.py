@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from antifreeze.doctor.check._datasets import DatasetClass
 from antifreeze.doctor.check._loaders import Loader
 from antifreeze.doctor.check._origins import Origins, Use, origins_of
-from antifreeze.doctor.check._script import Script, calls_in, in_scope
+from antifreeze.doctor.check._script import Function, Script, calls_in, in_scope
 
 _CALLED = ("__call__", "forward", "__getitem__", "__getitems__", "__iter__", "__next__")
 _GIVEN = ("dataset", "collate_fn", "worker_init_fn")
@@ -17,6 +18,14 @@ _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
 @dataclass(frozen=True, slots=True)
+class InTrainer:
+    """A use of a library in the trainer, and the node there that leads to it."""
+
+    use: Use
+    by: ast.AST
+
+
+@dataclass(slots=True)
 class Division:
     """The code of a script, as far as it uses libraries."""
 
@@ -25,23 +34,44 @@ class Division:
     datasets: list[DatasetClass]
     loaders: list[Loader]
     _workers: dict[int, list[ast.AST]] = field(default_factory=dict)
-    """The functions that run in the workers of a loader, by its position."""
+    """The functions that run in the workers of a loader, by the id of its call."""
+    _trainer: list[InTrainer] | None = None
 
     def in_workers_of(self, loader: Loader) -> Iterator[Use]:
         """Give the uses of libraries in the workers of a loader."""
         return self.origins.uses(node for function in self._functions(loader) for node in ast.walk(function))
 
     def in_trainer(self, loader: Loader) -> Iterator[Use]:
-        """Give the uses of libraries in the trainer, but for those that come after the loader's last loop."""
-        elsewhere = {id(n) for other in self.loaders for f in self._functions(other) for n in ast.walk(f)}
+        """Give the uses of libraries in the trainer, except those after the loader's last loop."""
+        if self._trainer is None:
+            self._trainer = list(self._all_in_trainer())
+        home, last = self.script.function_of(loader.call), self._last_line(loader)
+        for found in self._trainer:
+            after = getattr(found.by, "lineno", 0) > last and self.script.function_of(found.by) is home
+            if not after:
+                yield found.use
+
+    def _all_in_trainer(self) -> Iterator[InTrainer]:
+        elsewhere = {id(n) for loader in self.loaders for f in self._functions(loader) for n in ast.walk(f)}
         elsewhere |= {id(n) for d in self.datasets for f in d.per_sample for n in ast.walk(f)}
-        for dataset in self.datasets:
-            elsewhere -= {id(n) for f in dataset.setup for n in ast.walk(f)}
+        elsewhere -= {id(n) for d in self.datasets for f in d.setup for n in ast.walk(f)}
         nodes = [node for node in ast.walk(self.script.tree) if id(node) not in elsewhere]
-        nodes = [node for node in nodes if not self._comes_after(node, loader)]
-        both = self._reached(f for call in calls_in(iter(nodes)) for f in self.origins.called(call))
-        both += self._reached(self._run_here(nodes))
-        return self.origins.uses([*nodes, *(n for function in both for n in ast.walk(function) if id(n) in elsewhere)])
+        yield from (InTrainer(use, use.node) for use in self.origins.uses(nodes))
+        roots = [(call, f) for call in calls_in(iter(nodes)) for f in self.origins.called(call)]
+        known: dict[int, list[Use]] = {}
+        for by, function in (*roots, *self._run_here(nodes)):
+            if id(function) not in known:
+                reached = (n for f in self._reached([function]) for n in ast.walk(f) if id(n) in elsewhere)
+                known[id(function)] = list(self.origins.uses(reached))
+            yield from (InTrainer(use, by) for use in known[id(function)])
+
+    def _last_line(self, loader: Loader) -> float:
+        """Return where the last loop ends that follows the loader in its function: no worker starts after it."""
+        home = self.script.function_of(loader.call)
+        if any(isinstance(n, _LOOPS) for n in self.script.above(loader.call)):
+            return math.inf
+        loops = (n for n in in_scope(home) if isinstance(n, _LOOPS) and n.lineno >= loader.call.lineno)
+        return max((loop.end_lineno or math.inf for loop in loops), default=math.inf)
 
     def _functions(self, loader: Loader) -> list[ast.AST]:
         key = id(loader.call)
@@ -90,29 +120,18 @@ class Division:
                 if method.decorator_list:
                     yield method
 
-    def _run_here(self, nodes: list[ast.AST]) -> Iterator[ast.AST]:
+    def _run_here(self, nodes: list[ast.AST]) -> Iterator[tuple[ast.AST, Function]]:
         """Give what the trainer runs by ``dataset[0]``, by iterating over a dataset, or by a loader without workers."""
         for node in nodes:
             read = node.value if isinstance(node, ast.Subscript) else getattr(node, "iter", None)
             if isinstance(node, ast.Call) and self.script.name(node.func) in ("iter", "next", "list") and node.args:
                 read = node.args[0]
             kinds = self.origins.kinds(read) if isinstance(read, ast.expr) else frozenset()
-            yield from (f for d in self.datasets if f"class {d.node.name}" in kinds for f in d.per_sample)
+            yield from ((node, f) for d in self.datasets if f"class {d.node.name}" in kinds for f in d.per_sample)
         for loader in self.loaders:
             chosen = any(isinstance(n, ast.If | ast.IfExp) for n in self.script.above(loader.call))
             if loader.workers == 0 and not chosen:
-                yield from (f for d in self.datasets if loader in d.loaders for f in d.per_sample)
-
-    def _comes_after(self, node: ast.AST, loader: Loader) -> bool:
-        """True if a node comes after the last loop that follows the loader, so that no worker starts later."""
-        line = getattr(node, "lineno", 0)
-        home = self.script.function_of(loader.call)
-        if line <= loader.call.lineno or self.script.function_of(node) is not home:
-            return False
-        if any(isinstance(n, _LOOPS) for n in self.script.above(loader.call)):
-            return False
-        loops = [n for n in in_scope(home) if isinstance(n, _LOOPS) and n.lineno >= loader.call.lineno]
-        return bool(loops) and line > max(loop.end_lineno or 0 for loop in loops)
+                yield from ((loader.call, f) for d in self.datasets if loader in d.loaders for f in d.per_sample)
 
 
 def _class(node: ast.expr) -> frozenset[str]:

@@ -5,22 +5,28 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from antifreeze.doctor._suggest import closest
 from antifreeze.doctor.job._processes import command_of
 from antifreeze.doctor.job._secrets import without_secrets
 from antifreeze.supervise import state_of
 
 _PROC = Path("/proc")
+_DIGITS = 10
 _MARKS = ("libtorch", "libcudart", "antifreeze")
 
 
 class NotFound(Exception):
-    """There is no such job, or more than one. The message says which there are."""
+    """There is no such job, or more than one: the message lists them. ``hint`` says what was probably meant."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 def find_job(wanted: str | None, *, proc: Path = _PROC) -> int:
     """Return the process id of the job's first process."""
-    if wanted is not None and wanted.isdecimal():
-        if not state_of(int(wanted), proc=proc):
+    if wanted is not None and wanted.removeprefix("-").isdecimal():
+        if len(wanted) > _DIGITS or not state_of(int(wanted), proc=proc):
             raise NotFound(f"there is no process {wanted}")
         return int(wanted)
     mine = _python_processes(proc)
@@ -35,9 +41,24 @@ def find_job(wanted: str | None, *, proc: Path = _PROC) -> int:
     if len(tops) == 1:
         return tops[0]
     if not tops:
-        raise NotFound(f"there is no such job: no {what.removeprefix('a ')} was found. Give its process id.")
+        raise NotFound(
+            f"there is no such job: no {what.removeprefix('a ')} was found. Give its process id.", _hint(wanted)
+        )
     rows = "\n".join(f"  {pid}  {' '.join(without_secrets(mine[pid]))[:100]}" for pid in tops[:20])
     raise NotFound(f"there are {len(tops)} such jobs; give the process id of one:\n{rows}")
+
+
+def _hint(wanted: str | None) -> str:
+    """Return what was probably meant by a name that no job has."""
+    if wanted is None:
+        return ""
+    if command := closest(wanted, ("check", "report", "run")):
+        return f"did you mean `antifreeze doctor {command}`?"
+    if wanted.endswith(".py") and Path(wanted).is_file():
+        return f"to check a script before it runs, use `antifreeze doctor check {wanted}`"
+    if wanted[:1].isdecimal():
+        return f"a process id has digits only, {wanted!r} was looked for as a part of a command line"
+    return ""
 
 
 def _python_processes(proc: Path) -> dict[int, tuple[str, ...]]:

@@ -6,7 +6,9 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import NoReturn
 
+from antifreeze.doctor._suggest import closest
 from antifreeze.doctor._terminal import Paper, paper_of
 from antifreeze.doctor.job._diagnosis import Diagnosis, Verdict
 from antifreeze.doctor.job._find import NotFound, find_job
@@ -26,7 +28,10 @@ EPILOG = "Exit codes: 0 healthy, 1 stuck, 2 it could not be looked at, 3 slow."
 
 def look_at(arguments: list[str]) -> int:
     """Diagnose a running job and return the exit code."""
-    options = _look_parser().parse_args(arguments)
+    parser = _look_parser()
+    options, rest = parser.parse_known_args(arguments)
+    if rest:
+        _refuse_rest(parser, options.job or "", arguments, rest)
     try:
         pid = find_job(options.job)
         if sys.stderr.isatty() and not options.json:
@@ -34,6 +39,8 @@ def look_at(arguments: list[str]) -> int:
         seen = observe(pid, is_enough)
     except NotFound as error:
         print(f"antifreeze doctor: {error}", file=sys.stderr)
+        if error.hint:
+            print(f"hint: {error.hint}", file=sys.stderr)
         return COULD_NOT
     except Gone:
         print("antifreeze doctor: the job has ended", file=sys.stderr)
@@ -48,6 +55,16 @@ def look_at(arguments: list[str]) -> int:
         except OSError as error:
             print(f"antifreeze doctor: nothing is kept in {options.keep}: {error.strerror}", file=sys.stderr)
     return say(diagnosis, fixes, pid, as_json=options.json)
+
+
+def _refuse_rest(parser: argparse.ArgumentParser, first: str, given: list[str], rest: list[str]) -> NoReturn:
+    """Exit with what was probably meant by more arguments than a job and options."""
+    if command := closest(first, ("check", "report", "run")):
+        meant = " ".join(command if word == first else word for word in given)
+        parser.error(f"unknown command {first!r}\nhint: did you mean `antifreeze doctor {meant}`?")
+    if first.endswith(".py"):
+        parser.error(f"expected one PID or NAME\nhint: did you mean `antifreeze doctor check {' '.join(given)}`?")
+    parser.error(f"unrecognized arguments: {' '.join(rest)}")
 
 
 def report(arguments: list[str]) -> int:
@@ -66,7 +83,8 @@ def run_job(arguments: list[str]) -> int:
     options = _run_parser().parse_args(arguments)
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
-        print("antifreeze doctor run: what is to be run? For example: -- python train.py", file=sys.stderr)
+        print("antifreeze doctor run: error: missing command", file=sys.stderr)
+        print("usage: antifreeze doctor run -- python train.py", file=sys.stderr)
         return COULD_NOT
     if not options.stall >= 1:  # what is not a number is not less, either
         print(f"antifreeze doctor run: --stall is {options.stall:g}; it must be 1 second or more", file=sys.stderr)

@@ -1,0 +1,11 @@
+"""What a person probably meant."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """Return the known word that a mistyped one is closest to, or nothing if none is close."""
+    return next(iter(difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.6)), "")
