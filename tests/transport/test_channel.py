@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import contextlib
+import gc
 import os
 import pickle
 import signal
@@ -11,6 +12,7 @@ import socket
 import struct
 import threading
 import time
+import warnings
 from typing import Any
 
 import pytest
@@ -257,4 +259,20 @@ def test_as_many_descriptors_as_the_kernel_takes_can_be_sent() -> None:
     assert [text_of(fd) for fd in fds] == [b"%d" % number for number in range(253)]
     one.close()
     two.close()
+    assert num_fds() == before
+
+
+def test_a_channel_that_is_dropped_closes_its_socket_and_says_nothing() -> None:
+    """Also as a part of a cycle, where the socket may be finalized before the channel."""
+    before = num_fds()
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for _ in range(10):
+            both = list(channels())
+            cycle: list[Any] = [*both]
+            cycle.append(cycle)
+            del both, cycle
+        gc.collect()
+
+    assert [str(warning.message) for warning in warned] == []
     assert num_fds() == before

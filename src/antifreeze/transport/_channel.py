@@ -10,6 +10,7 @@ import select
 import socket
 import struct
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from antifreeze.core import Deadline
@@ -32,6 +33,17 @@ def pair() -> tuple[socket.socket, socket.socket]:
     return ends
 
 
+class _End(socket.socket):
+    """A socket that closes itself with its last reference, without a ``ResourceWarning``.
+
+    Iterators that are still in use when the interpreter exits are the rule: a ``break``, an exception that is kept, a
+    notebook. Their channels end with them. Tried: ``Channel.__del__``. In a cycle Python may finalize the socket first.
+    """
+
+    def __del__(self, _close: Callable[[socket.SocketType], None] = socket.SocketType.close) -> None:
+        _close(self)
+
+
 class Channel:
     """Sends and receives messages without blocking; ``send`` and ``receive`` with a deadline stand on that.
 
@@ -40,8 +52,9 @@ class Channel:
     """
 
     def __init__(self, end: socket.socket) -> None:
-        end.setblocking(False)
-        self._socket = end
+        """Take over a socket; the given object is of no use afterwards."""
+        self._socket = _End(fileno=end.detach())
+        self._socket.setblocking(False)
         self._unsent: deque[tuple[memoryview, list[int]]] = deque()
         self._received = bytearray()
         self._chunk = memoryview(bytearray(_CHUNK))
