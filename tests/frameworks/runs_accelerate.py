@@ -74,6 +74,11 @@ def plainly_prepared(folder: Path) -> Any:
     return makers(list(prepared))
 
 
+def only_prepared(folder: Path, options: dict[str, Any]) -> Any:
+    """Prepare a loader with some arguments, and read nothing."""
+    Accelerator(cpu=True).prepare(af.DataLoader(Rows(), batch_size=4, **options))
+
+
 def inside(folder: Path) -> Any:
     """Let Accelerate build a loader of ours from torch's, and skip some of its batches."""
     accelerator = Accelerator(cpu=True)

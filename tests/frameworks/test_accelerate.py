@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from framework_runs import Runs, opened
@@ -56,7 +57,27 @@ def test_without_our_function_accelerate_reads_with_torchs_workers_and_a_warning
     (answer,) = accelerate.ask("plainly_prepared")
 
     assert answer["result"] == "torch"
-    assert answer["output"].count("accelerator.prepare() builds a loader of torch's from this one") == 1
+    assert answer["output"].count("accelerator.prepare() builds one of torch's loaders from this one") == 1
+    assert "its workers are forked from this process, not antifreeze's" in answer["output"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"num_workers": 0}, ""),
+        ({"num_workers": 0, "stall_limit": 60}, ""),
+        ({"num_workers": 0, "on_error": "skip"}, "from this one: on_error has no effect. "),
+        ({"num_workers": 2, "multiprocessing_context": "spawn"}, "its workers are torch's (spawn), not antifreeze's. "),
+        ({"num_workers": 2, "max_restarts": 3, "stall_limit": 60}, " and stall_limit, max_restarts have no effect. "),
+    ],
+)
+def test_the_warning_says_what_is_lost_and_nothing_else(accelerate: Runs, options: dict[str, Any], said: str) -> None:
+    """Without workers, and without arguments of ours, a loader of torch's does the same."""
+    (answer,) = accelerate.ask("only_prepared", options=options)
+
+    assert said in answer["output"]
+    assert ("accelerator.prepare() builds" in answer["output"]) == bool(said)
+    assert "forked" not in answer["output"] or (options["num_workers"] and "multiprocessing_context" not in options)
 
 
 def test_loaders_that_accelerate_builds_can_be_ours(accelerate: Runs) -> None:

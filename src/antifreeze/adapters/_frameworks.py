@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import torch.utils.data
 
@@ -27,11 +29,47 @@ def without_seeders(worker_init_fn: Callable[[int], None] | None) -> Callable[[i
     return None if name in _ONLY_SEED else worker_init_fn
 
 
-def warn_of_accelerate() -> None:
-    """Say that Accelerate is about to build a loader of torch's from one of ours, unless it is told to build ours."""
+_DEFAULTS = {
+    "on_error": "raise",
+    "skip_log": None,
+    "stall_limit": None,
+    "max_restarts": 100,
+    "worker_memory_limit": None,
+}
+_OF_WORKERS = ("stall_limit", "max_restarts", "worker_memory_limit")
+
+
+def warn_of_accelerate(loader: Any) -> None:
+    """Warn that Accelerate is about to build one of torch's loaders from ours, if anything is lost by that."""
     module = sys.modules.get("accelerate.data_loader")
-    if getattr(module, "DataLoader", None) is torch.utils.data.DataLoader:
+    if getattr(module, "DataLoader", None) is not torch.utils.data.DataLoader:
+        return  # it was told to build ours
+    lost = _lost_to_torch(loader)
+    if lost:
         logger.warning(
-            "antifreeze: accelerator.prepare() builds a loader of torch's from this one, and forks workers from this "
-            "process. prepare(accelerator, loader) of antifreeze.adapters.accelerate keeps antifreeze's"
+            "antifreeze: accelerator.prepare() builds one of torch's loaders from this one: %s. "
+            "Use prepare(accelerator, loader) from antifreeze.adapters.accelerate to keep antifreeze's loader",
+            " and ".join(lost),
         )
+
+
+def _lost_to_torch(loader: Any) -> list[str]:
+    """Return what a loader of torch's does otherwise, given the arguments of ours."""
+    lost = []
+    if loader.num_workers > 0:
+        method = _start_method(loader)
+        how = "forked from this process" if method == "fork" else f"torch's ({method})"
+        lost.append(f"its workers are {how}, not antifreeze's")
+    given = [name for name, default in _DEFAULTS.items() if getattr(loader, name) != default]
+    given = [name for name in given if loader.num_workers > 0 or name not in _OF_WORKERS]
+    if given:
+        lost.append(f"{', '.join(given)} {'has' if len(given) == 1 else 'have'} no effect")
+    return lost
+
+
+def _start_method(loader: Any) -> str:
+    """Return how torch would start workers, without choosing the default for the whole program."""
+    context = loader.multiprocessing_context
+    if context is not None:
+        return str(context.get_start_method())
+    return multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]

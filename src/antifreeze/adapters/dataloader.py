@@ -107,7 +107,7 @@ class DataLoader(torch.utils.data.DataLoader[Sample]):
     @property
     def _is_accelerate_prepared(self) -> bool:
         """Accelerate asks for this, and if it is False, does not use this loader but makes one of torch's of it."""
-        warn_of_accelerate()
+        warn_of_accelerate(self)
         return False
 
     def check_worker_number_rationality(self) -> None:
