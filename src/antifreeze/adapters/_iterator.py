@@ -14,6 +14,7 @@ from antifreeze.adapters._epochs import Course, Epoch, Epochs
 from antifreeze.adapters._even_ranks import EvenRanks, take_part
 from antifreeze.adapters._state import SharePlace
 from antifreeze.adapters.torch import pin
+from antifreeze.crew import Batches
 
 _END = object()
 
@@ -117,3 +118,9 @@ class EpochIterator:
             return
         count, own = self._batches.count, self._batches.own
         epoch.delivered(self._course, count, own if own is not None and count > own else None)
+
+    def _shutdown_workers(self) -> None:
+        """End the workers now. Scripts ask torch's iterator for this by its private name, to restart workers."""
+        batches = self._batches._batches if isinstance(self._batches, EvenRanks) else self._batches
+        if isinstance(batches, Batches):
+            batches.close(for_good=True)

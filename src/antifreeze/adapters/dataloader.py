@@ -18,6 +18,7 @@ from antifreeze.adapters._frameworks import warn_of_accelerate, without_seeders
 from antifreeze.adapters._inline import InlineBatches
 from antifreeze.adapters._iterator import EpochIterator
 from antifreeze.adapters._terms import checked_interval, default_memory_limit, make_terms, split_on_error
+from antifreeze.adapters.torch import with_own_types
 from antifreeze.child import IterableProgram, MapProgram
 from antifreeze.core import ConfigError
 from antifreeze.crew import Batches, Crew, History, Pace, Quarters, Terms
@@ -130,6 +131,10 @@ class DataLoader(torch.utils.data.DataLoader[Sample]):
         if self.num_workers > 0:
             self._quarters.prestart(self._make_program())
 
+    def _get_iterator(self) -> Any:
+        """Return an iterator of ours: loaders that never end call this by its private name. Torch's would fork."""
+        return EpochIterator(self, self._epochs)
+
     def state_dict(self) -> dict[str, Any]:
         """Return where the iteration that was begun last stands: after the last batch that was delivered.
 
@@ -200,7 +205,8 @@ class DataLoader(torch.utils.data.DataLoader[Sample]):
     def _make_program(self) -> MapProgram | IterableProgram:
         collate: Any = self.collate_fn
         if collate is (default_collate if self._auto_collation else default_convert):
-            collate = None  # the worker has its own, which needs no torch
+            # The worker has its own, which needs no torch, unless the user has taught torch's more types.
+            collate = with_own_types() if self._auto_collation and self.num_workers > 0 else None
         init = without_seeders(self.worker_init_fn)
         common: dict[str, Any] = {"batched": self._auto_collation, "worker_init_fn": init}
         if isinstance(self.dataset, IterableDataset):

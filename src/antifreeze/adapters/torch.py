@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils.data import default_collate
+from torch.utils.data._utils.collate import default_collate_fn_map
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from antifreeze.adapters._finish import (
@@ -21,9 +22,10 @@ from antifreeze.adapters._finish import (
     padding_of,
     row_of,
 )
+from antifreeze.child import CollateOwnTypes
 from antifreeze.formats import Kind, Leaf
 
-__all__ = ["collate", "finisher", "pin", "row_of"]
+__all__ = ["collate", "finisher", "pin", "row_of", "with_own_types"]
 
 _TICKS = np.dtype(np.int64)
 
@@ -82,6 +84,18 @@ def _explain(rows: Sequence[Any], key: str) -> None:
             _explain(column, inner_key(key, index))
     elif isinstance(first, torch.Tensor | np.ndarray):
         check_shapes([tuple(np.shape(row)) for row in rows], key)
+
+
+def with_own_types() -> CollateOwnTypes | None:
+    """Return a collate function that knows the types that the user has added to torch's, or None if there are none."""
+    known: Mapping[Any, Any] = default_collate_fn_map
+    own = {kind: function for kind, function in known.items() if _is_users(function)}
+    return CollateOwnTypes(own) if own else None
+
+
+def _is_users(function: Any) -> bool:
+    module = str(getattr(function, "__module__", ""))
+    return module != default_collate.__module__ and not module.startswith("antifreeze.")
 
 
 def _can_pin() -> bool:

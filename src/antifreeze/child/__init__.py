@@ -33,6 +33,7 @@ from antifreeze.child._settle import take_surroundings
 from antifreeze.child._shared_list import LARGE, SentList, SharedList, buffers_of, encode, with_buffers
 from antifreeze.child._stand_ins import Handing, shared_handles
 from antifreeze.child._states import has_state, load_between, opened_state, sealed_state
+from antifreeze.child._torch_collate import CollateOwnTypes
 from antifreeze.child._worker import DUMP_SIGNAL, MOST_FDS, load_program, run
 from antifreeze.transport import Stage
 
@@ -46,6 +47,7 @@ __all__ = [
     "DUMP_SIGNAL",
     "AsTensor",
     "Cancel",
+    "CollateOwnTypes",
     "Desk",
     "Ended",
     "Failure",

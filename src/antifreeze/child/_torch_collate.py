@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import sys
+from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
 
@@ -26,6 +28,18 @@ def _replace() -> None:
     known: Any = sys.modules["torch.utils.data._utils.collate"].default_collate_fn_map
     for kind, collate in ((torch.Tensor, _Tensors), (np.ndarray, _Arrays)):
         known[kind] = collate(known[kind])
+
+
+class CollateOwnTypes:
+    """``default_collate`` with the types that the user's script has added to ``default_collate_fn_map``."""
+
+    def __init__(self, own: Mapping[Any, Any]) -> None:
+        self._own = dict(own)
+
+    def __call__(self, batch: Any) -> Any:
+        """Return the samples as one batch."""
+        module: Any = importlib.import_module("torch.utils.data._utils.collate")
+        return module.collate(batch, collate_fn_map={**module.default_collate_fn_map, **self._own})
 
 
 class _Tensors:
