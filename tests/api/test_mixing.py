@@ -83,6 +83,96 @@ def test_a_dataset_that_ends_begins_again_in_another_order(parts: list[af.Stream
     assert sorted(b for _, b in found[:159]) == list(range(150, 309))
 
 
+def pairs_of(batches: Any) -> list[tuple[int, int]]:
+    return [pair for a, b in batches for pair in zip(a["n"].tolist(), b["n"].tolist(), strict=True)]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("length", [0, 1, 5, 50, 55, 170])
+def test_an_epoch_has_as_many_rows_as_its_length(
+    parts: list[af.StreamingDataset], num_workers: int, length: int
+) -> None:
+    """Neither the datasets' ends nor the batch size may add any."""
+    dataset = af.ParallelStreamingDataset(parts[:2], length=length)
+    loader = af.StreamingDataLoader(dataset, batch_size=8, num_workers=num_workers)
+
+    sizes = [len(a["n"]) for a, _ in loader]
+    assert sum(sizes) == len(list(dataset)) == len(dataset) == length
+    assert len(sizes) == len(loader)
+    assert all(size == 8 for size in sizes[:-1])
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_epoch_starts_where_the_one_before_it_stopped(parts: list[af.StreamingDataset], num_workers: int) -> None:
+    """As one stream of rows that is cut into epochs; also after an epoch that was left early."""
+    dataset = af.ParallelStreamingDataset(parts[:2], length=70)
+    loader = af.StreamingDataLoader(dataset, batch_size=8, num_workers=num_workers)
+    stream = [(i % 50, 50 + i % 100) for i in range(280)]
+
+    assert pairs_of(loader) == stream[:70]
+    assert pairs_of(loader) == stream[70:140]
+    assert pairs_of(itertools.islice(loader, 2)) == stream[140:156]
+    assert pairs_of(loader) == stream[156:210]
+    assert pairs_of(loader) == stream[210:280]
+
+
+def test_shuffled_cycles_are_epochs_of_their_dataset(parts: list[af.StreamingDataset]) -> None:
+    """Every row once before one comes again, wherever epochs of the whole end; and each time in another order."""
+    dataset = af.ParallelStreamingDataset(parts[:1], length=30, shuffle=True)
+    loader = af.StreamingDataLoader(dataset, batch_size=7)
+    found = [n for _ in range(10) for (a,) in loader for n in a["n"].tolist()]
+    cycles = [found[i : i + 50] for i in range(0, 300, 50)]
+
+    assert all(sorted(cycle) == list(range(50)) for cycle in cycles)
+    assert len({tuple(cycle) for cycle in cycles}) == 6
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_without_resume_every_epoch_is_the_same(parts: list[af.StreamingDataset], shuffle: bool) -> None:
+    """The same rows, in the same order."""
+    dataset = af.ParallelStreamingDataset(parts[:2], length=70, resume=False, shuffle=shuffle)
+    loader = af.StreamingDataLoader(dataset, batch_size=8)
+    first = pairs_of(loader)
+
+    assert len(first) == 70
+    assert pairs_of(itertools.islice(loader, 2)) == first[:16]
+    assert pairs_of(loader) == first
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_length_without_end(parts: list[af.StreamingDataset], num_workers: int) -> None:
+    """It has no len(), goes on for as long as it is asked, and is continued by the next iteration and by a state."""
+    dataset = af.ParallelStreamingDataset(parts[:2], length=float("inf"))
+    loader = af.StreamingDataLoader(dataset, batch_size=8, num_workers=num_workers)
+    stream = [(i % 50, 50 + i % 100) for i in range(960)]
+
+    assert pairs_of(itertools.islice(loader, 40)) == stream[:320]
+    assert pairs_of(itertools.islice(loader, 40)) == stream[320:640]
+    other = af.StreamingDataLoader(dataset, batch_size=8, num_workers=num_workers)
+    other.load_state_dict(loader.state_dict())
+    assert pairs_of(itertools.islice(other, 40)) == stream[640:]
+    assert pairs_of(itertools.islice(af.StreamingDataLoader(dataset, batch_size=8), 3)) == stream[:24]
+    with pytest.raises(TypeError, match="has no len"):
+        len(dataset)
+    with pytest.raises(TypeError, match="has no end"):
+        len(loader)
+    with pytest.raises(af.ConfigError, match="cannot be a part of another"):
+        af.CombinedStreamingDataset([dataset, dataset])
+
+
+def test_a_state_does_not_fit_another_resume_or_length(parts: list[af.StreamingDataset]) -> None:
+    """They change which rows a position stands for."""
+
+    def loader(**options: Any) -> af.StreamingDataLoader:
+        return af.StreamingDataLoader(af.ParallelStreamingDataset(parts[:2], **options), batch_size=8)
+
+    saved = loader(length=70)
+    next(iter(saved))
+    for options in ({"length": 70, "resume": False}, {"length": 71}, {}):
+        with pytest.raises(af.StateMismatch):
+            loader(**options).load_state_dict(saved.state_dict())
+
+
 def test_a_mixture_of_mixtures(parts: list[af.StreamingDataset]) -> None:
     """Each of them can be a part of another."""
     inner = af.CombinedStreamingDataset(parts[:2])
@@ -208,7 +298,7 @@ def test_datasets_that_do_not_fit_together_are_refused(parts: list[af.StreamingD
         af.ParallelStreamingDataset([])
     with pytest.raises(af.ConfigError, match="length='all' is not known"):
         af.ParallelStreamingDataset(parts, length="all")
-    with pytest.raises(af.ConfigError, match="without rows cannot begin again"):
+    with pytest.raises(af.ConfigError, match="without rows cannot start over"):
         af.ParallelStreamingDataset([parts[0], parts[1].subset([])], length="longest")
     with pytest.raises(af.ConfigError, match="different transforms"):
         af.CombinedStreamingDataset([af.StreamingDataset(shared_data.path, transform=_doubled), torchs])

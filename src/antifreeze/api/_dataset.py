@@ -224,6 +224,10 @@ class StreamingDataset:
     def _num_fragments(self) -> int:
         return self._source.manifest.num_fragments
 
+    @property
+    def _continues(self) -> bool:
+        return False
+
     def _facts(self) -> dict[str, Any]:
         return {"rows": len(self), "data": self._fingerprint}
 

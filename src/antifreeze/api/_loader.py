@@ -15,7 +15,7 @@ from antifreeze.api._course import Course, seat_of
 from antifreeze.api._dataset import StreamingDataset
 from antifreeze.api._delivery import Batch
 from antifreeze.api._epoch import EpochIterator
-from antifreeze.api._parts import Parts
+from antifreeze.api._parts import INFINITE, Parts
 from antifreeze.api._place import Place, check_batch, from_state, to_state, warn_of_lanes
 from antifreeze.api._readable import Readable, Reading
 from antifreeze.api._rows import RowsProgram, RowsSource
@@ -131,7 +131,10 @@ class StreamingDataLoader:
     def __len__(self) -> int:
         """Return the number of batches in an epoch; it is the same on every rank."""
         ranks = find_ranks(self.rank, self.world_size)
-        return self._steps(ranks, self._place.lanes or self._new_lanes(ranks), 0).number
+        steps = self._steps(ranks, self._place.lanes or self._new_lanes(ranks), 0)
+        if steps.num_rows >= INFINITE:
+            raise TypeError("the dataset has no end, and the loader no len()")
+        return steps.number
 
     def prestart(self) -> None:
         """Start the processes that workers are forked from, in the background, and return at once.
@@ -188,8 +191,10 @@ class StreamingDataLoader:
         """Return where the epoch begins, or goes on, that is the next one now."""
         if self.num_workers:
             self.dataset._look(self.timeout or STALL_LIMIT_S)
-        ranks, epoch = find_ranks(self.rank, self.world_size), self.epoch
-        place = self._place if self._place.epoch == epoch else self._place._replace(epoch=epoch, sample=0)
+        ranks, place = find_ranks(self.rank, self.world_size), self._place
+        if place.epoch != self.epoch and not (place.sample and self.dataset._continues):
+            place = place._replace(epoch=self.epoch, sample=0)
+        epoch = place.epoch
         shapes = place.shapes or self.dataset._shapes(self._new_lanes(ranks), self._memory_limit)
         global_batch = self.batch_size * ranks.world_size
         if place.sample and place.global_batch != global_batch:

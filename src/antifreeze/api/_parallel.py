@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -9,10 +10,10 @@ from typing import Any
 from antifreeze.api import _arguments as check
 from antifreeze.api._delivery import Batch, Delivery
 from antifreeze.api._iterate import rows_of_epoch
-from antifreeze.api._parts import Parts
+from antifreeze.api._parts import INFINITE, Parts
 from antifreeze.api._readable import Readable, Reading
-from antifreeze.core import ConfigError, step_seed
-from antifreeze.loader import Means, Pairs, one_after_the_other, side_by_side
+from antifreeze.core import ConfigError
+from antifreeze.loader import Kept, Means, Pairs, one_after_the_other, side_by_side
 from antifreeze.plan import Lanes
 from antifreeze.workers import Block, Blocks
 
@@ -22,31 +23,35 @@ class ParallelStreamingDataset(Parts):
 
     Args:
         datasets: datasets with any columns.
-        length: how many rows an epoch has: a number, ``"shortest"`` (the default) or ``"longest"``. A dataset that ends
-            before that begins again, shuffled anew.
-        shuffle: whether the rows of each dataset are shuffled; by default if one of them is to be.
-        seed: what the order depends on, together with the epoch.
+        length: rows in an epoch, over all ranks. ``"shortest"`` (the default) ends with the shortest dataset. With a
+            number, ``"longest"`` or ``float("inf")``, a dataset that ends starts over, in another order if shuffled.
+        force_override_state_dict: whether a loader continues from a state that does not fit, with a warning, as
+            ``load_state_dict(state, strict=False)`` does.
         transform: a function of one row, which is a tuple, or of a whole batch if marked with ``antifreeze.batched``.
+        seed: what the order depends on, together with the epoch.
+        resume: with a length, whether an epoch starts where the one before it stopped, also if that one was left
+            early. If not, every epoch has the same rows in the same order.
+        shuffle: whether the rows of each dataset are shuffled; by default if one of them is to be.
         drop_last: whether a loader that does not say otherwise leaves out a last batch that is not full.
     """
 
     def __init__(
         self,
         datasets: Sequence[Readable],
-        length: int | str | None = None,
+        length: float | str | None = None,
+        force_override_state_dict: bool = False,
+        transform: Callable[[Any], Any] | None = None,
+        seed: int = 42,
+        resume: bool = True,
         *,
         shuffle: bool | None = None,
-        seed: int = 42,
-        transform: Callable[[Any], Any] | None = None,
         drop_last: bool = False,
     ) -> None:
         super().__init__(datasets, shuffle=shuffle, seed=seed, drop_last=drop_last)
+        self.force_override_state_dict = check.flag("force_override_state_dict", force_override_state_dict)
         check.function("transform", transform)
         self.transform = transform
-        if length not in (None, "shortest", "longest") and (isinstance(length, str) or length is None):
-            hint = 'it is a number, "shortest" or "longest"'
-            raise ConfigError(f"length={length!r} is not known", hint=hint, argument="length")
-        self.length = length if length is None or isinstance(length, str) else check.integer("length", length, 0)
+        self.length, self.resume = _checked_length(length), check.flag("resume", resume)
         for number, dataset in enumerate(self.datasets):
             if dataset.transform is not None:
                 raise ConfigError(
@@ -55,7 +60,10 @@ class ParallelStreamingDataset(Parts):
                     argument="transform",
                 )
         if not min(map(len, self.datasets)) and self._num_rows(1, 1):
-            raise ConfigError("a dataset without rows cannot begin again", hint="leave it out", argument="datasets")
+            raise ConfigError("a dataset without rows cannot start over", hint="leave it out", argument="datasets")
+
+        self._starts_over = False
+        """Whether this is a copy for one iteration without a loader, which does not continue another one."""
 
     # -- what the loader needs -------------------------------------------------------------------------------------
 
@@ -68,36 +76,65 @@ class ParallelStreamingDataset(Parts):
         return {f"{number}.{name}": kind for number, of in enumerate(columns) for name, kind in of.items()}
 
     def __len__(self) -> int:
+        if self._num_rows(1, 1) == INFINITE:
+            raise TypeError('a ParallelStreamingDataset with length=float("inf") has no len()')
         return self._num_rows(1, 1)
 
     def _num_rows(self, lanes: int, global_batch: int) -> int:
-        sizes = self._sizes(lanes, global_batch)
         if isinstance(self.length, int):
             return self.length
+        sizes = self._sizes(lanes, global_batch)
         return max(sizes) if self.length == "longest" else min(sizes)
 
+    @property
+    def _cycles_on(self) -> bool:
+        """Whether a dataset that ends starts over within an epoch."""
+        return self.length not in (None, "shortest")
+
+    @property
+    def _continues(self) -> bool:
+        return self._cycles_on and self.resume
+
     def _facts(self) -> dict[str, Any]:
-        facts = super()._facts()
-        return {"rows": len(self), "data": "+".join(facts["data"])}
+        data, rows = "+".join(super()._facts()["data"]), self._num_rows(1, 1)
+        if self._cycles_on:
+            data += " resumed" if self.resume else " repeated"
+        return {"rows": rows if rows < INFINITE else "infinite", "data": data}
+
+    def _first_row(self, reading: Reading) -> int:
+        """Return how many rows each dataset has delivered in the epochs before this one, if it continues from there.
+
+        An epoch without an end has no epochs before it.
+        """
+        num_rows = self._num_rows(reading.lanes.total, reading.global_batch)
+        return reading.epoch * num_rows if self._continues and num_rows < INFINITE and not self._starts_over else 0
 
     def _part(self, reading: Reading, number: int, cycle: int) -> Reading:
-        """Return what is read of one dataset when it is read for the so-many-th time in an epoch.
+        """Return what is read of one dataset when it is read for the so-many-th time.
 
-        Its samples have other numbers then, and so belong to other lanes.
+        Its samples have other numbers then, and so belong to other lanes. A dataset that starts over has the order of
+        its next epoch, whatever the epoch of the whole is: so no order depends on where epochs end.
         """
         size = self.datasets[number]._num_rows(reading.lanes.total, reading.global_batch)
         part, lanes = self._readings(reading)[number], reading.lanes
-        seed = part.seed if not cycle else step_seed(seed=part.seed, epoch=cycle, step=1)
-        first = (lanes.first - cycle * size) % lanes.step
-        return part._replace(lanes=Lanes(lanes.total, first, lanes.step), seed=seed)
+        first = (lanes.first + self._first_row(reading) - cycle * size) % lanes.step
+        epoch = cycle if self._cycles_on else reading.epoch
+        if self._cycles_on and self._starts_over and self.resume:
+            epoch += reading.epoch * (self._num_rows(lanes.total, reading.global_batch) % INFINITE // size + 1)
+        return part._replace(lanes=Lanes(lanes.total, first, lanes.step), epoch=epoch)
 
     def _blocks(self, reading: Reading, position: int, means: Means) -> Blocks:
-        first = reading.lanes.sample(position)
-        stop = self._num_rows(reading.lanes.total, reading.global_batch)
-        shared = means.shared(len(self.datasets))
-        return side_by_side(
-            [one_after_the_other(self._cycles(reading, n, first, stop, shared)) for n in range(len(self.datasets))]
+        lanes, before = reading.lanes, self._first_row(reading)
+        stop, shared = self._num_rows(lanes.total, reading.global_batch), means.shared(len(self.datasets))
+        first = before + lanes.sample(position)
+        rows = side_by_side(
+            [
+                one_after_the_other(self._cycles(reading, n, first, before + stop, shared))
+                for n in range(len(self.datasets))
+            ]
         )
+        # A dataset is read to its end even where the epoch ends before it.
+        return Kept(rows, limit=max(0, lanes.position(stop) - position))
 
     def _cycles(
         self, reading: Reading, number: int, first: int, stop: int, means: Means
@@ -112,7 +149,7 @@ class ParallelStreamingDataset(Parts):
 
     def _in_part(self, reading: Reading, number: int, sample: int) -> tuple[Reading, int]:
         size = self.datasets[number]._num_rows(reading.lanes.total, reading.global_batch)
-        cycle, row = divmod(sample, size)
+        cycle, row = divmod(self._first_row(reading) + sample, size)
         return self._part(reading, number, cycle), row
 
     def _sample(self, reading: Reading, sample: int) -> Block:
@@ -125,9 +162,14 @@ class ParallelStreamingDataset(Parts):
         return " with ".join(names)
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the rows one by one, in this thread; each full iteration is a new epoch."""
+        """Yield the rows of an epoch one by one, in this thread.
+
+        Each iteration starts with the first rows: ``resume`` is for loaders.
+        """
         epoch, self.epoch = self.epoch, self.epoch + 1
-        yield from rows_of_epoch(self, epoch)
+        fresh = copy.copy(self)
+        fresh._starts_over = True
+        yield from rows_of_epoch(fresh, epoch)
 
     def __repr__(self) -> str:
         return f"ParallelStreamingDataset({', '.join(map(repr, self.datasets))})"
@@ -158,3 +200,15 @@ class _TupleDelivery:
 
     def received(self, value: Any) -> Batch:
         return tuple(part.received(v) for part, v in zip(self._parts, value, strict=True))
+
+
+def _checked_length(length: Any) -> int | str | None:
+    if length is None or length in ("shortest", "longest"):
+        found: int | str | None = length
+        return found
+    if isinstance(length, float) and length == float("inf"):
+        return INFINITE
+    if isinstance(length, str):
+        hint = 'it is a number, "shortest", "longest" or float("inf")'
+        raise ConfigError(f"length={length!r} is not known", hint=hint, argument="length")
+    return check.integer("length", length, 0)

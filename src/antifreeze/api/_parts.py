@@ -12,6 +12,10 @@ from antifreeze.loader import Shape, Together
 from antifreeze.workers import Block
 
 
+INFINITE = 1 << 62
+"""Stands for the number of rows of an epoch without an end: more than any run can deliver."""
+
+
 class Parts:
     """A dataset over other datasets. Each of them is read as if it were alone, with a seed of its own."""
 
@@ -23,6 +27,10 @@ class Parts:
         self.seed = check.integer("seed", seed)
         self.drop_last = check.flag("drop_last", drop_last)
         self.epoch = 0
+
+    @property
+    def _continues(self) -> bool:
+        return False
 
     @property
     def format(self) -> str:
@@ -78,6 +86,9 @@ def _checked(datasets: Any) -> tuple[Readable, ...]:
         formats = ", ".join(dataset.format for dataset in found)
         hint = "give all datasets the same format="
         raise ConfigError(f"the datasets have different formats: {formats}", hint=hint, argument="datasets")
+    if any(dataset._num_rows(1, 1) >= INFINITE for dataset in found):
+        hint = "give a number as its length"
+        raise ConfigError("a dataset without an end cannot be a part of another", hint=hint, argument="datasets")
     return found
 
 

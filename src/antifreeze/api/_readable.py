@@ -63,6 +63,11 @@ class Readable(Protocol):
         """Return how many row groups there are."""
         ...
 
+    @property
+    def _continues(self) -> bool:
+        """Whether an epoch that is left early is continued by the next iteration."""
+        ...
+
     def _facts(self) -> dict[str, Any]:
         """Return what tells this dataset from another, for a state."""
         ...

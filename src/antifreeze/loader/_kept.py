@@ -11,29 +11,33 @@ from antifreeze.workers import Block, Blocks
 
 
 class Kept:
-    """Every so-many-th row of some blocks, from one of them on."""
+    """Every so-many-th row of some blocks, from one of them on; with ``limit``, at most this many rows."""
 
-    def __init__(self, blocks: Blocks, *, skip: int, every: int = 1) -> None:
+    def __init__(self, blocks: Blocks, *, skip: int = 0, every: int = 1, limit: int | None = None) -> None:
         self._blocks, self._next, self._every = blocks, skip, every
         self._position = 0
+        self._left = limit
 
     def __iter__(self) -> Iterator[Block]:
         return self
 
     def __next__(self) -> Block:
-        while True:
+        while self._left is None or self._left > 0:
             block = next(self._blocks)
             first, stop = self._next - self._position, block.num_rows
             self._position += block.num_rows
             if first >= stop:
                 continue
-            rows = np.arange(first, stop, self._every)
+            rows = np.arange(first, stop, self._every)[: self._left]
             self._next += len(rows) * self._every
-            return block.slice(first, stop) if self._every == 1 else block.take(rows)
+            if self._left is not None:
+                self._left -= len(rows)
+            return block.slice(first, first + len(rows)) if self._every == 1 else block.take(rows)
+        raise StopIteration
 
     def is_ready(self) -> bool:
         """Tell whether the next block, or the end, can be had without waiting. It may turn out to be left out."""
-        return self._blocks.is_ready()
+        return self._left == 0 or self._blocks.is_ready()
 
     def where(self) -> Place:
         """Return what is waited for."""
