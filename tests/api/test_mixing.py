@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import antifreeze as af
 from conftest import Data
@@ -201,6 +202,56 @@ def test_transforms(parts: list[af.StreamingDataset], num_workers: int) -> None:
     assert numbers(af.StreamingDataLoader(paired, **made)) == list(range(50, 150, 2))
 
 
+def _drawn(rows: Any, rngs: Any) -> Any:
+    assert sorted(rngs) == ["numpy", "random", "torch"]
+    draws = (rngs["random"].random(), rngs["numpy"].random(), torch.rand(1, generator=rngs["torch"]).item())
+    return {"n": rows[0]["n"], "draws": np.array(draws)}
+
+
+def draws_of(loader: Any) -> list[tuple[int, tuple[float, ...]]]:
+    return [(int(n), tuple(d)) for batch in loader for n, d in zip(batch["n"], batch["draws"].tolist(), strict=True)]
+
+
+def test_a_transform_with_two_arguments_gets_generators(parts: list[af.StreamingDataset]) -> None:
+    """They belong to the batch: the same with any number of workers, after a resume, and not in the next epoch."""
+
+    def loader(**options: Any) -> af.StreamingDataLoader:
+        dataset = af.ParallelStreamingDataset(parts[:2], transform=_drawn)
+        return af.StreamingDataLoader(dataset, batch_size=8, **options)
+
+    first = loader(num_workers=2)
+    whole, later = draws_of(first), draws_of(first)
+    assert len({draw for _, draws in whole for draw in draws}) == 150
+    assert [n for n, _ in whole] == [n for n, _ in later]
+    assert {draws for _, draws in whole}.isdisjoint(draws for _, draws in later)
+
+    stopped = loader()
+    assert draws_of(itertools.islice(stopped, 2)) == whole[:16]
+    resumed = loader(num_workers=1)
+    resumed.load_state_dict(stopped.state_dict())
+    assert draws_of(resumed) == whole[16:]
+
+
+def test_generators_can_be_the_same_in_every_epoch(parts: list[af.StreamingDataset]) -> None:
+    """With the same rows, that makes every epoch the same."""
+    dataset = af.ParallelStreamingDataset(parts[:2], length=70, transform=_drawn, resume=False, reset_rngs=True)
+    loader = af.StreamingDataLoader(dataset, batch_size=8, shuffle=True)
+
+    assert draws_of(loader) == draws_of(loader)
+
+
+def _pair(rows: Any, rngs: Any) -> Any:
+    return {"n": rows[0]["n"], "draws": np.full((len(rows[0]["n"]), 1), rngs["numpy"].random())}
+
+
+def test_a_transform_of_whole_batches_gets_generators_too(parts: list[af.StreamingDataset]) -> None:
+    """Once for each batch; one with three arguments is refused."""
+    dataset = af.ParallelStreamingDataset(parts[:2], transform=af.batched(_pair))
+    assert len({draws for _, draws in draws_of(af.StreamingDataLoader(dataset, batch_size=10))}) == 5
+    with pytest.raises(af.ConfigError, match="transform takes 3 arguments"):
+        af.ParallelStreamingDataset(parts, transform=lambda a, b, c: (a, b, c))
+
+
 def _fails(row: Any) -> Any:
     if int(row["n"]) == 77:
         raise ValueError("not this one")
@@ -300,8 +351,13 @@ def test_datasets_that_do_not_fit_together_are_refused(parts: list[af.StreamingD
         af.ParallelStreamingDataset(parts, length="all")
     with pytest.raises(af.ConfigError, match="without rows cannot start over"):
         af.ParallelStreamingDataset([parts[0], parts[1].subset([])], length="longest")
-    with pytest.raises(af.ConfigError, match="different transforms"):
-        af.CombinedStreamingDataset([af.StreamingDataset(shared_data.path, transform=_doubled), torchs])
+    whole = af.StreamingDataset(shared_data.path, columns=["n", "label"], transform=af.batched(_doubled))
+    with pytest.raises(af.ConfigError, match=r"dataset 0 of a Combined.* has a transform of whole batches"):
+        af.CombinedStreamingDataset([whole, torchs])
+    with pytest.raises(af.ConfigError, match=r"dataset 0 of a Parallel.* has a transform of whole batches"):
+        af.ParallelStreamingDataset([whole, torchs])
+    with pytest.raises(af.ConfigError, match="both have a transform"):
+        af.CombinedStreamingDataset([whole, whole], transform=_doubled)
 
 
 @pytest.mark.parametrize("splits", [[0.6, 0.6], [], ["a"], [-0.1, 0.5], 3])

@@ -25,7 +25,7 @@ from antifreeze.adapters._finish import (
 from antifreeze.child import CollateOwnTypes
 from antifreeze.formats import Kind, Leaf
 
-__all__ = ["collate", "finisher", "pin", "row_of", "with_own_types"]
+__all__ = ["collate", "finisher", "generator", "pin", "row_of", "with_own_types"]
 
 _TICKS = np.dtype(np.int64)
 
@@ -107,3 +107,8 @@ def _can_pin() -> bool:
 def pin(batch: Any) -> Any:
     """Return the batch with its tensors in pinned memory; the batch itself if there is no accelerator."""
     return pin_memory(batch) if _can_pin() else batch  # type: ignore[no-untyped-call]
+
+
+def generator(seed: int) -> torch.Generator:
+    """Return a generator with a seed."""
+    return torch.Generator().manual_seed(seed)

@@ -6,8 +6,8 @@ from antifreeze.api._index import index_parquet_dataset
 from antifreeze.api._loader import StreamingDataLoader
 from antifreeze.api._parallel import ParallelStreamingDataset
 from antifreeze.api._parquet_loader import ParquetLoader
+from antifreeze.api._row_code import Batched, batched
 from antifreeze.api._split import subsample, train_test_split
-from antifreeze.api._user_code import Batched, batched
 
 __all__ = [
     "Batched",

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+import difflib
+import functools
+import inspect
 import operator
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, ParamSpec, TypeVar
 
 from antifreeze.core import ConfigError
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_NONE: Mapping[str, str] = MappingProxyType({})
+
+SUBSET_HINT = (
+    "choose rows with dataset.subset(...), by their numbers or by a mask with one bool for each row; read the columns "
+    "that the choice depends on with StreamingDataset(path, columns=[...]) or pyarrow"
+)
 _START_METHODS = ("fork", "forkserver", "spawn")
 
 
@@ -59,3 +74,50 @@ def start_method(name: str, value: object) -> object:
         hint = f"it is one of {', '.join(_START_METHODS)}, or a context of multiprocessing; it can be left out"
         raise ConfigError(f"{name}={value!r} is not a start method", hint=hint, argument=name)
     return value
+
+
+def unused(name: str, value: object, why: str, hint: str) -> None:
+    """Raise if something was asked for that is not there; None, False, 0 and what is empty ask for nothing."""
+    if value is not None and (value or not isinstance(value, (bool, int, str, dict, list, tuple))):
+        raise ConfigError(f"{name}={value!r:.200} is not supported: {why}", hint=hint, argument=name)
+
+
+def explained(
+    what: str, *, instead: Mapping[str, str] = _NONE, renamed: Mapping[str, str] = _NONE
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Make the arguments of a function that others know by other names, or that it lacks, errors that tell the way.
+
+    ``instead`` says what to do instead of an argument, ``renamed`` gives the name that an argument has here. The
+    signature stays what it is, for people and for type checkers.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        parameters = inspect.signature(function).parameters
+        by_place = [name for name, p in parameters.items() if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+        by_name = [name for name, p in parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY]
+
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            given: dict[str, Any] = kwargs
+            for old in [name for name in given if name in renamed and renamed[name] not in given]:
+                given[renamed[old]] = given.pop(old)
+            for name in given:
+                if name not in parameters:
+                    raise _unknown(what, name, instead, list(parameters))
+            if len(args) > len(by_place):
+                raise ConfigError(
+                    f"{what} takes at most {len(by_place) - (by_place[0] == 'self')} arguments by position",
+                    hint=f"give these by name: {', '.join(by_name)}",
+                    argument=by_name[0] if by_name else "",
+                )
+            return function(*args, **kwargs)
+
+        return call
+
+    return decorate
+
+
+def _unknown(what: str, name: str, instead: Mapping[str, str], known: list[str]) -> ConfigError:
+    near = difflib.get_close_matches(name, [k for k in known if k != "self"], n=1)
+    hint = instead.get(name) or (f"did you mean {near[0]}?" if near else "leave it out")
+    return ConfigError(f"{what} has no argument {name!r}", hint=hint, argument=name)

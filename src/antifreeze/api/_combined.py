@@ -13,10 +13,13 @@ from antifreeze.api._delivery import Delivery, Row
 from antifreeze.api._iterate import rows_of_epoch
 from antifreeze.api._parts import Parts, rows_of
 from antifreeze.api._readable import Readable, Reading
+from antifreeze.api._row_code import RowCode, make_transform, mixed_code
 from antifreeze.core import ConfigError, SchemaMismatch
 from antifreeze.loader import Kept, Means, mixed, one_after_the_other
 from antifreeze.plan import BLOCK_GROUPS, Lanes, Mix
 from antifreeze.workers import Block, Blocks
+
+_BATCHING_METHODS = ("stratified", "per_stream")
 
 
 class CombinedStreamingDataset(Parts):
@@ -24,54 +27,58 @@ class CombinedStreamingDataset(Parts):
 
     Args:
         datasets: datasets with the same columns.
+        seed: what the order depends on, together with the epoch.
         weights: how often each of them is drawn from; a number for each, or a function that is called with the number
             of a step and returns these numbers. By default in proportion to their lengths, so that all of them last
             until the end.
-        temperature: without weights, a dataset of n rows has the weight ``n ** (1 / temperature)``. 1 is in proportion;
-            more favours small ones.
         iterate_over_all: whether an epoch has all rows of all datasets, each once: one that is used up drops out. If
             not, the epoch ends when the first dataset is used up.
+        temperature: without weights, a dataset of n rows has the weight ``n ** (1 / temperature)``. 1 is in proportion;
+            more favours small ones.
+        batching_method: ``"stratified"``, rows of all datasets in every batch; or ``"per_stream"``, a batch has rows of
+            one dataset. Rows that are too few for a batch come at the end, and only there a batch may have rows of two.
+        force_override_state_dict: whether a loader continues from a state that does not fit, with a warning, as
+            ``load_state_dict(state, strict=False)`` does.
         shuffle: whether the rows of each dataset are shuffled; by default if one of them is to be.
-        seed: what the order depends on, together with the epoch.
-        transform: a function of one row, or of a whole batch if marked with ``antifreeze.batched``; by default the one
-            that all datasets have.
+        transform: a function of one row, after the transform of its dataset if that has one; or of a whole batch if
+            marked with ``antifreeze.batched``. A list of functions is applied one after the other.
         drop_last: whether a loader that does not say otherwise leaves out a last batch that is not full.
     """
 
+    @check.explained("CombinedStreamingDataset")
     def __init__(
         self,
         datasets: Sequence[Readable],
-        *,
-        weights: Sequence[float] | Callable[[int], Sequence[float]] | None = None,
-        temperature: float = 1.0,
-        iterate_over_all: bool = True,
-        shuffle: bool | None = None,
         seed: int = 42,
-        transform: Callable[[Any], Any] | None = None,
+        weights: Sequence[float] | Callable[[int], Sequence[float]] | None = None,
+        iterate_over_all: bool = True,
+        batching_method: str = "stratified",
+        force_override_state_dict: bool = False,
+        *,
+        temperature: float = 1.0,
+        shuffle: bool | None = None,
+        transform: Callable[[Any], Any] | Sequence[Callable[[Any], Any]] | None = None,
         drop_last: bool = False,
     ) -> None:
         super().__init__(datasets, shuffle=shuffle, seed=seed, drop_last=drop_last)
         self.iterate_over_all = check.flag("iterate_over_all", iterate_over_all)
-        self.transform = transform if transform is not None else self._common_transform()
-        check.function("transform", self.transform)
+        self.force_override_state_dict = check.flag("force_override_state_dict", force_override_state_dict)
+        if batching_method not in _BATCHING_METHODS:
+            hint = f"it is one of {', '.join(_BATCHING_METHODS)}"
+            raise ConfigError(
+                f"batching_method={batching_method!r} is not known", hint=hint, argument="batching_method"
+            )
+        self.batching_method = batching_method
+        if transform is not None:  # else it is that of the class, if a subclass has one
+            self.transform = transform
+        self._code()  # raises now what is wrong with transforms
         self._check_columns()
-        sizes = [len(dataset) for dataset in self.datasets]
+        sizes = self._sizes(1, 1)
         if not isinstance(temperature, (int, float)) or not temperature > 0:
             raise ConfigError(f"temperature={temperature!r} is not above 0", hint="1 is none", argument="temperature")
         if weights is None:
             weights = [size ** (1 / temperature) for size in sizes]
         self.weights = weights if callable(weights) else checked(weights, len(sizes))
-
-    def _common_transform(self) -> Callable[[Any], Any] | None:
-        transforms = [dataset.transform for dataset in self.datasets]
-        if any(transform is not transforms[0] for transform in transforms):
-            raise ConfigError(
-                "the datasets have different transforms",
-                hint="give one transform to CombinedStreamingDataset(..., transform=...); a column can tell it which "
-                "dataset a row is of",
-                argument="transform",
-            )
-        return transforms[0]
 
     def _check_columns(self) -> None:
         first = self.datasets[0]._columns_of()
@@ -89,6 +96,10 @@ class CombinedStreamingDataset(Parts):
     @property
     def _delivery(self) -> Delivery:
         return self.datasets[0]._delivery
+
+    def _code(self, first_leaf: int = 0) -> RowCode:
+        mixed = mixed_code(*self._codes(first_leaf))
+        return mixed.then(make_transform(self.transform, self), "CombinedStreamingDataset")
 
     def _columns_of(self) -> dict[str, str]:
         return self.datasets[0]._columns_of()

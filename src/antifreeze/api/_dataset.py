@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import threading
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from antifreeze.api import _arguments as check
+from antifreeze.api._arguments import SUBSET_HINT
 from antifreeze.api._delivery import Delivery, Row, check_format, make_delivery
 from antifreeze.api._iterate import rows_of_epoch
 from antifreeze.api._parquet_loader import ParquetLoader
 from antifreeze.api._readable import Reading
+from antifreeze.api._row_code import Asked, Moment, RowCode, make_transform
 from antifreeze.api._user_code import UserCode, error_of, inline_desk
 from antifreeze.child import UserError
 from antifreeze.core import ConfigError
@@ -35,58 +38,98 @@ from antifreeze.loader import (
     make_shape,
     open_source,
     read_blocks,
+    tracked_block,
+    tracked_recipe,
 )
 from antifreeze.plan import Lanes, Longs, Order, locate, some_rows, view_of_rows
 from antifreeze.workers import Block, Blocks, Note, bounded
+
+_DERIVED = ("_recipe", "_delivery", "_row_cache", "_fingerprint", "_places")
+_LOADERS = "give it to StreamingDataLoader"
+_INSTEAD = {
+    "batch_size": _LOADERS,
+    "num_workers": _LOADERS,
+    "collate_fn": _LOADERS,
+    "filters": SUBSET_HINT,
+    "split": "name the files of the split, for example by a glob",
+    "streaming": "leave it out: rows are always read as they are needed",
+}
+_at_hand = threading.local()
+"""The row that a loader asks ``__getitem__`` of a subclass for: it was read already."""
 
 
 class StreamingDataset:
     """Rows of Parquet files.
 
+    A subclass may override ``transform`` or ``__getitem__``: a loader delivers what they return, and runs them where it
+    runs a transform. ``super().__getitem__(index)`` gives the row as this class would, and costs nothing for the row
+    that the loader asks for.
+
     Args:
         input_dir: a directory (searched recursively), a glob, a file, or a list of these.
-        columns: the columns to read; all of them by default. Others are not decoded.
+        item_loader: a ``ParquetLoader``; of use for its ``columns`` only.
         shuffle: whether iteration, and a loader that does not say otherwise, shuffle the rows.
-        seed: what the order depends on, together with the epoch.
         drop_last: whether a loader that does not say otherwise leaves out a last batch that is not full.
-        transform: a function of one row (a dict), or of a whole batch if marked with ``antifreeze.batched``.
+        seed: what the order depends on, together with the epoch.
+        subsample: a fraction of the rows, chosen by chance with ``seed``; above 1, rows are repeated.
+        index_path: where the manifest is, if not in the directory.
+        force_override_state_dict: whether a loader continues from a state that does not fit, with a warning, as
+            ``load_state_dict(state, strict=False)`` does.
+        transform: a function of one row (a dict), or of a whole batch if marked with ``antifreeze.batched``; or a list
+            of functions, which are applied one after the other.
+        columns: the columns to read; all of them by default. Others are not decoded, and files may differ in them.
         format: ``"torch"``, ``"numpy"`` or ``"arrow"``; the last two do not need torch.
         fill_null: a value for nulls, or one for each column as a dict. Without it, a null is an error.
         pad: a value that ragged lists are padded with, or one for each column as a dict. Without it, a ragged column is
             a list with one tensor for each row.
         ragged: list columns to be treated as ragged although all their rows seem to have one length.
         subset: the rows to take, as in the method of that name; all of them by default.
-        subsample: a fraction of these, chosen by chance with ``seed``; above 1, rows are repeated.
         hive: whether ``key=value`` folders are columns.
-        index_path: where the manifest stands, if not in the directory.
-        item_loader: a ``ParquetLoader``; of use for its ``columns`` only.
-        cache_dir, max_cache_size, max_pre_download: accepted for code that comes from litData, and unused: local files
-            are read where they are.
+        cache_dir, max_cache_size, max_pre_download, storage_options, session_options, num_canonical_nodes,
+            batch_decode, item_shuffle_window: accepted for code that comes from litData, and without effect: local
+            files are read where they are, in pieces, and runs continue on any number of ranks.
+        serializers, encryption, window_direct_io: refused unless they ask for nothing.
     """
 
+    @check.explained("StreamingDataset", instead=_INSTEAD)
     def __init__(
         self,
         input_dir: InputDir,
+        cache_dir: object = None,  # noqa: ARG002
+        item_loader: ParquetLoader | None = None,
+        shuffle: bool = False,
+        drop_last: bool | None = None,
+        seed: int = 42,
+        serializers: object = None,
+        max_cache_size: object = None,  # noqa: ARG002
+        subsample: float = 1.0,
+        encryption: object = None,
+        storage_options: object = None,  # noqa: ARG002
+        session_options: object = None,  # noqa: ARG002
+        max_pre_download: object = None,  # noqa: ARG002
+        index_path: str | None = None,
+        force_override_state_dict: bool = False,
+        transform: Callable[[Any], Any] | Sequence[Callable[[Any], Any]] | None = None,
+        num_canonical_nodes: object = None,  # noqa: ARG002
+        batch_decode: object = None,  # noqa: ARG002
+        item_shuffle_window: object = None,  # noqa: ARG002
+        window_direct_io: object = False,
         *,
         columns: Sequence[str] | None = None,
-        shuffle: bool = False,
-        seed: int = 42,
-        drop_last: bool | None = None,
-        transform: Callable[[Any], Any] | None = None,
         format: str = "torch",  # noqa: A002  the name that users of other loaders expect
         fill_null: object = None,
         pad: object = None,
         ragged: Sequence[str] = (),
         subset: slice | range | Sequence[int] | None = None,
-        subsample: float = 1.0,
         hive: bool = False,
-        index_path: str | None = None,
-        item_loader: ParquetLoader | None = None,
-        cache_dir: object = None,  # noqa: ARG002
-        max_cache_size: object = None,  # noqa: ARG002
-        max_pre_download: object = None,  # noqa: ARG002
     ) -> None:
-        check.function("transform", transform)
+        check.unused("serializers", serializers, "Parquet has types of its own", "convert values in transform=")
+        check.unused("encryption", encryption, "files are read as they are", "decrypt values in transform=")
+        check.unused("window_direct_io", window_direct_io, "files are read through the page cache", "leave it out")
+        self.force_override_state_dict = check.flag("force_override_state_dict", force_override_state_dict)
+        if transform is not None:  # else it is that of the class, if a subclass has one
+            make_transform(transform)
+            self.transform = transform
         check_format(format)
         if item_loader is not None and not isinstance(item_loader, ParquetLoader):
             raise ConfigError(
@@ -96,7 +139,7 @@ class StreamingDataset:
             )
         if columns is None and item_loader is not None:
             columns = item_loader.columns
-        self.shuffle, self.transform = check.flag("shuffle", shuffle), transform
+        self.shuffle = check.flag("shuffle", shuffle)
         self.drop_last = False if drop_last is None else check.flag("drop_last", drop_last)
         self.seed = check.integer("seed", seed)
         self.epoch = 0
@@ -108,10 +151,14 @@ class StreamingDataset:
         self._wanted = Wanted(columns=self._columns, format=format, fill_null=fill_null, ragged=tuple(ragged))
         make_delivery(format, expected_leaves(self._source, self._wanted), pad)  # raises now what is wrong with pad
         self._selection: Selection = None
+        self._running = 0
         if subset is not None:
-            self._selection = self.subset(subset)._selection
-        if (rows := some_rows(len(self), check.amount("subsample", subsample), self.seed)) is not None:
-            self._selection = self.subset(rows)._selection
+            self._selection = self._selected(subset)
+        if (rows := some_rows(self._size, check.amount("subsample", subsample), self.seed)) is not None:
+            self._selection = self._selected(rows)
+
+    transform: Any = None
+    """A function of one row, or a list of such functions. A subclass may have a method of this name."""
 
     # -- what it is ------------------------------------------------------------------------------------------------
 
@@ -125,20 +172,28 @@ class StreamingDataset:
         """``"torch"``, ``"numpy"`` or ``"arrow"``."""
         return self._format
 
+    @property
+    def current_epoch(self) -> int:
+        """The number of the epoch that is read, or was read last, from 1 on. Workers know it too."""
+        return self._running + 1
+
     def __len__(self) -> int:
+        return self._size
+
+    @property
+    def _size(self) -> int:
         return self._source.manifest.num_rows if self._selection is None else len(self._selection)
 
     def __repr__(self) -> str:
         files, groups = len(self._source.paths), self._source.manifest.num_fragments
         where = self._source.paths[0] if files == 1 else self._source.root
         counts = ", ".join(
-            _counted(n, noun) for n, noun in ((len(self), "row"), (files, "file"), (groups, "row group"))
+            _counted(n, noun) for n, noun in ((self._size, "row"), (files, "file"), (groups, "row group"))
         )
-        return f"StreamingDataset({where!r}, {counts}, columns {', '.join(self._columns)})"
+        return f"{type(self).__name__}({where!r}, {counts}, columns {', '.join(self._columns)})"
 
-    def __getstate__(self) -> dict[str, Any]:
-        derived = ("_recipe", "_delivery", "_row_cache", "_fingerprint")
-        return {name: value for name, value in self.__dict__.items() if name not in derived}
+    def __getstate__(self) -> Any:
+        return _lasting(self)
 
     @functools.cached_property
     def _recipe(self) -> Recipe:
@@ -162,11 +217,15 @@ class StreamingDataset:
     def __getitem__(self, index: int | slice) -> Any:
         """Return one row as a dict, or a list of rows for a slice."""
         if isinstance(index, slice):
-            return self._get(np.arange(len(self))[index])
+            return self._get(np.arange(self._size)[index])
         i = check.integer("index", index)
-        if not -len(self) <= i < len(self):
-            raise IndexError(f"row {i} of a dataset of {len(self)} rows")
-        return self._get(np.array([i % len(self)]))[0]
+        if not -self._size <= i < self._size:
+            raise IndexError(f"row {i} of a dataset of {self._size} rows")
+        dataset, number, make = _row_at_hand()
+        if dataset is self and number == i:
+            transform, row = make_transform(self.transform), make()
+            return row if transform is None else transform.function(row)
+        return self._get(np.array([i % self._size]))[0]
 
     def _get(self, numbers: Any) -> list[Any]:
         """Return rows by their numbers in this dataset, each through the transform."""
@@ -179,12 +238,39 @@ class StreamingDataset:
         back[ascending] = np.arange(len(ascending))
         block = block.take(back)
         batch = self._delivery.batch(block, 0, block.num_rows)
+        code = UserCode(code=self._transform_code())
         try:
-            return UserCode(transform=self.transform).rows(self._delivery, batch, block.num_rows, inline_desk())
+            return code.rows(
+                self._delivery, batch, block.num_rows, inline_desk(), Moment(self.seed, self._running, numbers[0])
+            )
         except UserError as caught:
             i = max(caught.position, 0)
             place = f"row {numbers[i]} of the dataset: {self._name(*self._stands(rows[i]))}"
             raise error_of(caught, place, 0) from caught.error
+
+    def _asked(self, number: int, make: Callable[[], Row]) -> Any:
+        """Return what ``__getitem__`` of the user's class makes of a row that was read already."""
+        before = _row_at_hand()
+        _at_hand.row = (self, number, make)
+        try:
+            return self[number]
+        finally:
+            _at_hand.row = before
+
+    def _number_of(self, row: int) -> int:
+        """Return the number in this dataset of a row of the source; of several, the first."""
+        if isinstance(self._selection, range):
+            return row - self._selection.start
+        if self._selection is None:
+            return row
+        rows, numbers = self._places
+        return int(numbers[np.searchsorted(rows, row)])
+
+    @functools.cached_property
+    def _places(self) -> tuple[Longs, Longs]:
+        selection = np.asarray(self._selection)
+        numbers = np.argsort(selection, kind="stable")
+        return selection[numbers], numbers
 
     def __iter__(self) -> Iterator[Row]:
         """Yield the rows one by one, in this thread; each full iteration of a shuffled dataset is a new epoch."""
@@ -193,30 +279,60 @@ class StreamingDataset:
 
     # -- parts of it -----------------------------------------------------------------------------------------------
 
-    def subset(self, rows: slice | range | Sequence[int] | Longs) -> StreamingDataset:
-        """Return a dataset of some of the rows: a slice, or numbers in any order, as often as they are named."""
-        part = object.__new__(StreamingDataset)
-        part.__dict__.update(self.__getstate__())
-        if isinstance(rows, slice):
-            rows = range(*rows.indices(len(self)))
-        if isinstance(rows, range) and rows.step == 1 and 0 <= rows.start <= rows.stop <= len(self):
-            whole = range(len(self)) if self._selection is None else self._selection
-            part._selection = whole[rows.start : rows.stop]
-            return part
-        numbers = np.asarray(rows)
-        if numbers.dtype == bool and len(numbers) == len(self):
-            numbers = np.flatnonzero(numbers)
-        numbers = _check_numbers(numbers if numbers.size else np.empty(0, np.int64), len(self))
-        part._selection = numbers if self._selection is None else np.asarray(self._selection)[numbers]
+    def subset(self, rows: slice | range | Sequence[int] | Longs) -> Self:
+        """Return a dataset of some of the rows: a slice, or numbers in any order, as often as they are named.
+
+        It is of the same class, and shares all attributes that a subclass may have.
+        """
+        selection = self._selected(rows)
+        part = object.__new__(type(self))
+        # Not __getstate__: a subclass may leave out there what cannot be pickled.
+        state, slots = _lasting(self)
+        part.__dict__.update(state)
+        for name, value in slots.items():
+            setattr(part, name, value)
+        part._selection = selection
         return part
+
+    def _selected(self, rows: Any) -> Selection:
+        size = self._size
+        if isinstance(rows, slice):
+            rows = range(*rows.indices(size))
+        if isinstance(rows, range) and rows.step == 1 and 0 <= rows.start <= rows.stop <= size:
+            whole = range(size) if self._selection is None else self._selection
+            return whole[rows.start : rows.stop]
+        numbers = np.asarray(rows)
+        if numbers.dtype == bool and len(numbers) == size:
+            numbers = np.flatnonzero(numbers)
+        numbers = _check_numbers(numbers if numbers.size else np.empty(0, np.int64), size)
+        found: Longs = numbers if self._selection is None else np.asarray(self._selection)[numbers]
+        return found
 
     # -- what the loader needs -------------------------------------------------------------------------------------
 
     def _columns_of(self) -> dict[str, str]:
         return column_types(self._source, self._columns)
 
+    def _transform_code(self) -> RowCode:
+        return RowCode().then(make_transform(self.transform, self), type(self).__name__)
+
+    def _code(self, first_leaf: int = 0) -> RowCode:  # noqa: ARG002
+        code = self._transform_code()
+        if type(self).__getitem__ is StreamingDataset.__getitem__:
+            return code
+        if code.whole is not None:
+            raise ConfigError(
+                f"{type(self).__name__} overrides __getitem__, which makes one row, and transforms whole batches",
+                hint="give the transform without antifreeze.batched, or do not override __getitem__",
+                argument="transform",
+            )
+        return RowCode(Asked(self))
+
+    def _in_epoch(self, epoch: int) -> None:
+        self._running = epoch
+
     def _num_rows(self, lanes: int, global_batch: int) -> int:  # noqa: ARG002
-        return len(self)
+        return self._size
 
     def _num_shapes(self) -> int:
         return 1
@@ -229,7 +345,7 @@ class StreamingDataset:
         return False
 
     def _facts(self) -> dict[str, Any]:
-        return {"rows": len(self), "data": self._fingerprint}
+        return {"rows": self._size, "data": self._fingerprint}
 
     @functools.cached_property
     def _fingerprint(self) -> str:
@@ -249,7 +365,10 @@ class StreamingDataset:
         return make_order(self._source.manifest, self._selection, reading.lanes, reading.shapes[0], shuffled)
 
     def _blocks(self, reading: Reading, position: int, means: Means) -> Blocks:
-        return read_blocks(self._order(reading), self._recipe, position, means)
+        recipe, leaf = self._recipe, reading.first_leaf
+        if leaf is not None:
+            recipe = tracked_recipe(recipe, self._source.manifest, leaf)
+        return read_blocks(self._order(reading), recipe, position, means)
 
     def _located(self, reading: Reading, sample: int) -> tuple[int, int]:
         """Return the fragment and the row in it that has a number in the epoch."""
@@ -262,7 +381,9 @@ class StreamingDataset:
 
     def _sample(self, reading: Reading, sample: int) -> Block:
         fragment, row = self._located(reading, sample)
-        return self._row_cache.get(np.array([sum(self._source.manifest.fragment_rows[:fragment]) + row]))
+        rows = np.array([sum(self._source.manifest.fragment_rows[:fragment]) + row])
+        block = self._row_cache.get(rows)
+        return block if reading.first_leaf is None else tracked_block(block, reading.first_leaf, rows)
 
     def _stands(self, number: int) -> tuple[int, int]:
         """Return the fragment and the row in it that has a number in the source."""
@@ -274,6 +395,18 @@ class StreamingDataset:
         decoding = self._recipe.decoding
         path = decoding.paths[decoding.fragment_file[fragment]]
         return f"{path}, row {decoding.first_rows[fragment] + row} of the file"
+
+
+def _row_at_hand() -> tuple[StreamingDataset | None, int, Callable[[], Any]]:
+    found: tuple[StreamingDataset | None, int, Callable[[], Any]] = getattr(_at_hand, "row", (None, -1, dict))
+    return found
+
+
+def _lasting(dataset: StreamingDataset) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the attributes of a dataset without those that can be made again, and those in slots of a subclass."""
+    state = object.__getstate__(dataset)
+    attributes, slots = state if isinstance(state, tuple) else (state, {})
+    return {name: value for name, value in attributes.items() if name not in _DERIVED}, slots
 
 
 def _check_numbers(numbers: Any, size: int) -> Any:

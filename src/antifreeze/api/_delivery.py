@@ -10,6 +10,7 @@ import pyarrow as pa
 from antifreeze import adapters
 from antifreeze.core import ConfigError
 from antifreeze.formats import Leaf
+from antifreeze.loader import TRACKS
 from antifreeze.workers import Arrays, ArrowRows
 
 FORMATS = ("torch", "numpy", "arrow")
@@ -45,8 +46,53 @@ class Delivery(Protocol):
         """Return what was sent as a batch."""
         ...
 
+    @property
+    def parts(self) -> tuple[Delivery, ...]:
+        """Those of the datasets side by side, if a batch is a tuple."""
+        ...
+
+    def tracked(self) -> Delivery:
+        """Return one whose batches are ``Tracked``, for blocks that are read with tracks."""
+        ...
+
+
+class Tracked:
+    """A batch that knows which row of which dataset each of its rows is."""
+
+    __slots__ = ("batch", "tracks")
+
+    def __init__(self, batch: Batch, tracks: Any) -> None:
+        self.batch, self.tracks = batch, tracks
+
+
+class _TrackedDelivery:
+    """What another one delivers, with tracks. Rows and what is made of them are the other's."""
+
+    parts: tuple[Delivery, ...] = ()
+
+    def __init__(self, plain: _ArrayDelivery | _ArrowDelivery) -> None:
+        self._plain = plain
+        self.collate, self.pin, self.sendable = plain.collate, plain.pin, plain.sendable
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _TrackedDelivery, (self._plain,)
+
+    def batch(self, block: Any, start: int, stop: int) -> Tracked:
+        return self._plain.split(self._plain.batch(block, start, stop), block, start, stop)
+
+    def row(self, batch: Tracked, i: int) -> Row:
+        return self._plain.row(batch.batch, i)
+
+    def received(self, value: Any) -> Tracked:
+        return self._plain.split(self._plain.received(value), value, 0, None)
+
+    def tracked(self) -> Delivery:
+        return self
+
 
 class _ArrayDelivery:
+    parts: tuple[Delivery, ...] = ()
+
     def __init__(
         self,
         finish: adapters.Finish,
@@ -69,8 +115,18 @@ class _ArrayDelivery:
     def received(self, value: Any) -> Batch:
         return self._finish(value)
 
+    def split(self, batch: Batch, made_of: Any, start: int, stop: int | None) -> Tracked:
+        """Return a batch and the tracks of its rows, from the block or the value that it was made of."""
+        columns = made_of.columns if isinstance(made_of, Arrays) else made_of
+        return Tracked(batch, columns[TRACKS][start:stop])
+
+    def tracked(self) -> Delivery:
+        return _TrackedDelivery(self)
+
 
 class _ArrowDelivery:
+    parts: tuple[Delivery, ...] = ()
+
     def batch(self, block: ArrowRows, start: int, stop: int) -> Batch:
         return block.table.slice(start, stop - start).combine_chunks().to_batches()[0]
 
@@ -93,6 +149,13 @@ class _ArrowDelivery:
 
     def received(self, value: Any) -> Batch:
         return pa.ipc.open_stream(value).read_next_batch()
+
+    def split(self, batch: Batch, made_of: Any, start: int, stop: int | None) -> Tracked:  # noqa: ARG002
+        """Return a batch and the tracks of its rows, which it has as a column."""
+        return Tracked(batch.drop_columns([TRACKS]), batch.column(TRACKS).to_numpy())
+
+    def tracked(self) -> Delivery:
+        return _TrackedDelivery(self)
 
 
 def check_format(name: str) -> None:

@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from antifreeze.api import _arguments as check
 from antifreeze.core import ConfigError, InputError, Progress
 from antifreeze.formats import build_manifest
 from antifreeze.loader import manifest_place
-from antifreeze.storage import list_files, write_manifest
+from antifreeze.storage import MANIFEST_NAME, list_files, write_manifest
 
 
+@check.explained("index_parquet_dataset", renamed={"pq_dir_url": "input_dir"})
 def index_parquet_dataset(
     input_dir: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    cache_dir: str | os.PathLike[str] | None = None,
+    storage_options: object = None,  # noqa: ARG001
+    num_workers: int | None = None,
     *,
     index_path: str | os.PathLike[str] | None = None,
-    num_workers: int | None = None,
     progress: bool = True,
 ) -> str:
     """Write the manifest of a dataset and return its path.
@@ -25,14 +29,18 @@ def index_parquet_dataset(
 
     Args:
         input_dir: A directory (with all below it), a glob, a file, or a list of these.
-        index_path: Where to write, a file or an existing folder. By default the manifest stands in the directory; for a
-            glob, a file or a list it must be given, and be given to the dataset as well.
+        cache_dir: An existing folder to write to, as in litData; give it to the dataset as ``index_path``.
+        storage_options: Accepted for code that comes from litData, and without effect: files are local.
         num_workers: Number of threads that read. By default chosen by how fast the storage answers.
+        index_path: Where to write, a file or an existing folder. By default the manifest is in the directory; for a
+            glob, a file or a list it must be given, and be given to the dataset as well.
         progress: Show a progress bar if standard error is a terminal.
     """
     if num_workers is not None and num_workers < 1:
         hint = "give at least 1, or None to let it be chosen"
         raise ConfigError(f"num_workers cannot be {num_workers}", hint=hint, argument="num_workers")
+    if index_path is None and cache_dir is not None:
+        index_path = f"{os.fspath(cache_dir)}/{MANIFEST_NAME}"
     listing = list_files(input_dir)
     place = manifest_place(listing, index_path)
     if place is None:

@@ -12,16 +12,16 @@ from typing import IO, Any
 from antifreeze.adapters import InlineBatches, default_memory_limit, make_terms, split_on_error
 from antifreeze.api import _arguments as check
 from antifreeze.api._course import Course, seat_of
-from antifreeze.api._dataset import StreamingDataset
-from antifreeze.api._delivery import Batch
+from antifreeze.api._delivery import Batch, Delivery
 from antifreeze.api._epoch import EpochIterator
-from antifreeze.api._parts import INFINITE, Parts
+from antifreeze.api._parts import INFINITE
 from antifreeze.api._place import Place, check_batch, from_state, to_state, warn_of_lanes
 from antifreeze.api._readable import Readable, Reading
+from antifreeze.api._refused import INSTEAD, checked_dataset, refuse
 from antifreeze.api._rows import RowsProgram, RowsSource
 from antifreeze.api._user_code import UserCode
-from antifreeze.core import ConfigError, compare, settle
-from antifreeze.crew import Batches, Crew, History, Pace, Quarters
+from antifreeze.core import compare, settle
+from antifreeze.crew import Batches, Crew, History, Pace, Quarters, Terms
 from antifreeze.loader import STALL_LIMIT_S, Cuts, Means, parse_limit
 from antifreeze.plan import Steps, default_lanes
 from antifreeze.ranks import Ranks, find_ranks
@@ -48,11 +48,14 @@ class StreamingDataLoader:
         pin_memory: whether tensors are put in page-locked memory, if there is an accelerator.
         drop_last: whether a last batch that is not full is left out; by default what the dataset says, else False.
         timeout: seconds without any progress after which ``next`` raises ``Stalled``; 0 means 120.
+        worker_init_fn: a function that each worker process calls with its number when it starts, as in torch. Without
+            worker processes it is not called.
+        multiprocessing_context: accepted, and without effect: this process is never forked.
         prefetch_factor: how many row groups for each thread, or windows when shuffling, may be in work at a time.
+        persistent_workers: whether worker processes stay for the next epoch.
         seed: what the order depends on, together with the epoch; by default the dataset's.
         memory_limit: bytes, or text such as ``"256MB"``, that bound the decoded rows that were not delivered yet; by
             default an eighth of what the machine or the container has.
-        persistent_workers: whether worker processes stay for the next epoch.
         on_error: ``"raise"``; ``"skip"``, to leave out rows whose transform fails and report them; or a function that
             is called with the error and returns ``"skip"`` or ``"raise"``.
         stall_limit: seconds that a worker process may stand still at one row before it is replaced. By default it
@@ -60,29 +63,43 @@ class StreamingDataLoader:
         max_restarts: how many lost workers of an epoch are replaced before it is given up.
         worker_memory_limit: bytes, or text such as ``"4GB"``, beyond which a worker that has doubled is replaced.
         skip_log: a file to which one line of JSON is added for each row that is left out.
-        multiprocessing_context: accepted, and without effect: this process is never forked.
         rank, world_size: which part of the data this process reads; by default what ``torch.distributed`` says, or the
             environment of torchrun, SLURM, MPI or Lightning.
         lanes: the number of parts that an epoch is split into. A run can go on with any number of ranks; one that
             divides this number costs nothing. By default the ranks, or a multiple of them.
+        pin_memory_device, in_order, profile_dir, profile_skip_batches: accepted, and without effect: memory is pinned
+            for the accelerator that torch uses, batches always come in order, and profiles are not written.
+        sampler, batch_sampler, generator, profile_batches, profile_cprofile: refused unless they ask for nothing; the
+            error says what to do instead.
     """
 
+    @check.explained("StreamingDataLoader", instead=INSTEAD)
     def __init__(
         self,
         dataset: Readable,
         batch_size: int = 1,
         shuffle: bool | None = None,
-        *,
+        sampler: None = None,
+        batch_sampler: None = None,
         num_workers: int = 0,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         pin_memory: bool = False,
         drop_last: bool | None = None,
         timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: object = None,
+        generator: None = None,
+        *,
         prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",  # noqa: ARG002
+        in_order: bool = True,  # noqa: ARG002
+        profile_batches: bool | int = False,
+        profile_skip_batches: int = 0,  # noqa: ARG002
+        profile_dir: object = None,  # noqa: ARG002
+        profile_cprofile: bool = False,
         seed: int | None = None,
         memory_limit: int | str | None = None,
-        multiprocessing_context: object = None,
-        persistent_workers: bool = False,
         on_error: str | Callable[[Any], Any] = "raise",
         stall_limit: float | None = None,
         max_restarts: int = 100,
@@ -92,8 +109,9 @@ class StreamingDataLoader:
         world_size: int | None = None,
         lanes: int | None = None,
     ) -> None:
-        check.function("collate_fn", collate_fn)
-        self.dataset = dataset = _checked(dataset)
+        self.dataset = dataset = checked_dataset(dataset)
+        asked = {"sampler": sampler, "batch_sampler": batch_sampler, "generator": generator, "batch_size": batch_size}
+        refuse(**asked, profile_batches=profile_batches, profile_cprofile=profile_cprofile)
         self.batch_size = check.integer("batch_size", batch_size, 1)
         self.num_workers = check.integer("num_workers", num_workers, 0)
         self.prefetch_factor = (
@@ -102,7 +120,10 @@ class StreamingDataLoader:
         self.shuffle = dataset.shuffle if shuffle is None else check.flag("shuffle", shuffle)
         self.drop_last = dataset.drop_last if drop_last is None else check.flag("drop_last", drop_last)
         self.seed = dataset.seed if seed is None else check.integer("seed", seed)
-        self.collate_fn, self.pin_memory = collate_fn, check.flag("pin_memory", pin_memory)
+        check.function("collate_fn", collate_fn)
+        check.function("worker_init_fn", worker_init_fn)
+        self.collate_fn, self.worker_init_fn = collate_fn, worker_init_fn
+        self.pin_memory = check.flag("pin_memory", pin_memory)
         self.persistent_workers = check.flag("persistent_workers", persistent_workers)
         self.timeout = check.seconds("timeout", timeout)
         self.epoch = 0
@@ -115,18 +136,22 @@ class StreamingDataLoader:
         self._memory_limit = None if memory_limit is None else parse_limit(memory_limit)
         self.on_error, self.stall_limit, self.max_restarts = on_error, stall_limit, max_restarts
         mode, self._decide = split_on_error(on_error)
-        self._terms = make_terms(
-            num_workers=self.num_workers,
-            dataset="StreamingDataset",
-            on_error=mode,
-            stall_limit=stall_limit,
-            max_restarts=max_restarts,
-            memory_limit=default_memory_limit(worker_memory_limit, self.num_workers),
-        )
+        self._terms = self._make_terms(mode, worker_memory_limit)
         self._history = History(self.num_workers, self.batch_size, Path(skip_log) if skip_log is not None else None)
         self._pace = Pace(prefetch_factor)
         self._quarters = Quarters(persistent=self.persistent_workers)
         self._number = 0
+
+    def _make_terms(self, on_error: str, worker_memory_limit: int | str | None) -> Terms:
+        return make_terms(
+            num_workers=self.num_workers,
+            dataset="StreamingDataset",
+            on_error=on_error,
+            stall_limit=self.stall_limit,
+            max_restarts=self.max_restarts,
+            memory_limit=default_memory_limit(worker_memory_limit, self.num_workers),
+            waits_for_all=self.worker_init_fn is not None,
+        )
 
     def __len__(self) -> int:
         """Return the number of batches in an epoch; it is the same on every rank."""
@@ -155,19 +180,30 @@ class StreamingDataLoader:
             self._place = Place(epoch, 0, self._place.global_batch, self._place.shapes)
         self.epoch = epoch
 
+    @property
+    def current_epoch(self) -> int:
+        """The number of the epoch that runs, or that ran last, from 1 on; 0 before the first."""
+        return self.epoch
+
+    @current_epoch.setter
+    def current_epoch(self, epoch: int) -> None:
+        self.set_epoch(epoch)
+
     # -- where it stands -------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the run stands: after the last batch that was delivered. JSON can hold it; it is small."""
         return to_state(self._place, self._facts())
 
-    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool | None = None) -> None:
         """Have the next iteration go on where a state was saved, on any number of ranks and workers.
 
-        What cannot be continued exactly is refused, or only warned of with ``strict=False``.
+        What cannot be continued exactly is refused, or only warned of with ``strict=False``, which is the default for a
+        dataset that was made with ``force_override_state_dict=True``.
         """
         if not state:
             return  # frameworks give what was saved before there was a state
+        strict = not self.dataset.force_override_state_dict if strict is None else strict
         place, here = from_state(state), self._facts()
         if self.lanes is not None and place.lanes is not None:
             here["lanes"] = self.lanes
@@ -201,6 +237,7 @@ class StreamingDataLoader:
             check_batch(place.global_batch, self.batch_size, ranks.world_size, strict=self._strict)
         if (seat := seat_of(ranks, place.sample, shapes[0].lanes)).every > 1 and ranks.rank == 0:
             warn_of_lanes(seat)
+        self.dataset._in_epoch(epoch)
         self._place, self.epoch = Place(epoch, place.sample, global_batch, shapes), epoch + 1
         return self._place
 
@@ -209,6 +246,8 @@ class StreamingDataLoader:
         ranks, lanes = find_ranks(self.rank, self.world_size), place.shapes[0].lanes
         seat, steps = seat_of(ranks, place.sample, lanes), self._steps(ranks, lanes, place.sample)
         reading = Reading(seat.read, place.shapes, self.shuffle, self.seed, place.epoch, steps.global_batch)
+        if self._code.code.maker.needs_tracks:
+            reading = reading._replace(first_leaf=0)
         return Course(self.dataset, reading, seat, steps)
 
     def __iter__(self) -> Iterator[Batch]:
@@ -264,7 +303,7 @@ class StreamingDataLoader:
 
     def _made(self, blocks: Blocks, cuts: Cuts, course: Course) -> Iterator[tuple[int, Batch]]:
         """Yield what the user's functions make of the rows, each batch with the number of steps that are over."""
-        delivery = self.dataset._delivery
+        delivery = self._user_delivery
         self._number += 1
         source = RowsSource(cuts, delivery, course, number=self._number)
         batches: Iterator[Batch]
@@ -293,24 +332,25 @@ class StreamingDataLoader:
 
     @property
     def _code(self) -> UserCode:
-        return UserCode(transform=self.dataset.transform, collate_fn=self.collate_fn)
+        return UserCode(code=self.dataset._code(), collate_fn=self.collate_fn)
+
+    @property
+    def _user_delivery(self) -> Delivery:
+        """How rows reach the user's functions."""
+        delivery = self.dataset._delivery
+        return delivery.tracked() if self._code.code.maker.needs_tracks else delivery
 
     def _make_crew(self) -> Crew:
         return Crew(self._make_program(), self.seed, self._terms)
 
     def _make_program(self) -> RowsProgram:
-        return RowsProgram(self._code, self.dataset._delivery, needs_torch=self.dataset.format == "torch")
+        return RowsProgram(
+            self._code,
+            self._user_delivery,
+            needs_torch=self.dataset.format == "torch",
+            dataset=self.dataset if self.worker_init_fn is not None else None,
+            worker_init_fn=self.worker_init_fn,
+        )
 
     def __repr__(self) -> str:
         return f"StreamingDataLoader({self.dataset!r}, batch_size={self.batch_size}, num_workers={self.num_workers})"
-
-
-def _checked(dataset: Any) -> Readable:
-    if not isinstance(dataset, StreamingDataset | Parts):
-        raise ConfigError(
-            f"dataset is a {type(dataset).__name__}; this loader reads antifreeze.StreamingDataset",
-            hint="wrap your files in antifreeze.StreamingDataset(path)",
-            argument="dataset",
-        )
-    found: Any = dataset  # those that are made of others are readable, each in its own way
-    return found  # type: ignore[no-any-return]

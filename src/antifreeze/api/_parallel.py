@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,6 +14,7 @@ from antifreeze.api._delivery import Batch, Delivery
 from antifreeze.api._iterate import rows_of_epoch
 from antifreeze.api._parts import INFINITE, Parts
 from antifreeze.api._readable import Readable, Reading
+from antifreeze.api._row_code import RowCode, Transform, make_transform, paired_code
 from antifreeze.core import ConfigError
 from antifreeze.loader import Kept, Means, Pairs, one_after_the_other, side_by_side
 from antifreeze.plan import Lanes
@@ -28,48 +31,57 @@ class ParallelStreamingDataset(Parts):
         force_override_state_dict: whether a loader continues from a state that does not fit, with a warning, as
             ``load_state_dict(state, strict=False)`` does.
         transform: a function of one row, which is a tuple, or of a whole batch if marked with ``antifreeze.batched``.
+            If it takes a second argument, it gets a mapping of generators, ``"random"``, ``"numpy"`` and ``"torch"``,
+            which are seeded for the batch. A list of functions is applied one after the other.
         seed: what the order depends on, together with the epoch.
         resume: with a length, whether an epoch starts where the one before it stopped, also if that one was left
             early. If not, every epoch has the same rows in the same order.
+        reset_rngs: whether these generators are seeded alike in every epoch.
         shuffle: whether the rows of each dataset are shuffled; by default if one of them is to be.
         drop_last: whether a loader that does not say otherwise leaves out a last batch that is not full.
     """
 
+    @check.explained("ParallelStreamingDataset")
     def __init__(
         self,
         datasets: Sequence[Readable],
         length: float | str | None = None,
         force_override_state_dict: bool = False,
-        transform: Callable[[Any], Any] | None = None,
+        transform: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
         seed: int = 42,
         resume: bool = True,
+        reset_rngs: bool = False,
         *,
         shuffle: bool | None = None,
         drop_last: bool = False,
     ) -> None:
         super().__init__(datasets, shuffle=shuffle, seed=seed, drop_last=drop_last)
         self.force_override_state_dict = check.flag("force_override_state_dict", force_override_state_dict)
-        check.function("transform", transform)
-        self.transform = transform
+        if transform is not None:  # else it is that of the class, if a subclass has one
+            self.transform = transform
+        self.reset_rngs = check.flag("reset_rngs", reset_rngs)
         self.length, self.resume = _checked_length(length), check.flag("resume", resume)
-        for number, dataset in enumerate(self.datasets):
-            if dataset.transform is not None:
-                raise ConfigError(
-                    f"dataset {number} has a transform of its own",
-                    hint="give one to ParallelStreamingDataset(..., transform=...); it is called with a tuple of rows",
-                    argument="transform",
-                )
-        if not min(map(len, self.datasets)) and self._num_rows(1, 1):
+        if not min(self._sizes(1, 1)) and self._num_rows(1, 1):
             raise ConfigError("a dataset without rows cannot start over", hint="leave it out", argument="datasets")
 
         self._starts_over = False
         """Whether this is a copy for one iteration without a loader, which does not continue another one."""
+
+        self._code()  # raises now what is wrong with transforms
 
     # -- what the loader needs -------------------------------------------------------------------------------------
 
     @property
     def _delivery(self) -> Delivery:
         return _TupleDelivery(tuple(dataset._delivery for dataset in self.datasets))
+
+    def _code(self, first_leaf: int = 0) -> RowCode:
+        codes, _ = self._codes(first_leaf)
+        transform = make_transform(self.transform, self)
+        if transform is not None:
+            takes = _takes_generators(transform)
+            transform = replace(transform, takes_generators=takes, same_in_every_epoch=self.reset_rngs)
+        return paired_code(codes).then(transform, "ParallelStreamingDataset")
 
     def _columns_of(self) -> dict[str, str]:
         columns = [dataset._columns_of() for dataset in self.datasets]
@@ -179,27 +191,47 @@ class _TupleDelivery:
     """Tuples of what the datasets deliver."""
 
     def __init__(self, parts: tuple[Delivery, ...]) -> None:
-        self._parts = parts
+        self.parts = parts
 
     def batch(self, block: Pairs, start: int, stop: int) -> Batch:
-        return tuple(part.batch(b, start, stop) for part, b in zip(self._parts, block.parts, strict=True))
+        return tuple(part.batch(b, start, stop) for part, b in zip(self.parts, block.parts, strict=True))
 
     def row(self, batch: Batch, i: int) -> Any:
-        return tuple(part.row(b, i) for part, b in zip(self._parts, batch, strict=True))
+        return tuple(part.row(b, i) for part, b in zip(self.parts, batch, strict=True))
 
     def collate(self, rows: Sequence[Any]) -> Batch:
-        if rows and isinstance(rows[0], tuple) and len(rows[0]) == len(self._parts):
-            return tuple(part.collate(of) for part, of in zip(self._parts, zip(*rows, strict=True), strict=True))
-        return self._parts[0].collate(rows)  # a transform has made one of them
+        if rows and isinstance(rows[0], tuple) and len(rows[0]) == len(self.parts):
+            return tuple(part.collate(of) for part, of in zip(self.parts, zip(*rows, strict=True), strict=True))
+        return self.parts[0].collate(rows)  # a transform has made one of them
 
     def pin(self, batch: Batch) -> Batch:
-        return self._parts[0].pin(batch)
+        return self.parts[0].pin(batch)
+
+    def tracked(self) -> Delivery:
+        return _TupleDelivery(tuple(part.tracked() for part in self.parts))
 
     def sendable(self, block: Pairs, start: int, stop: int) -> Any:
-        return tuple(part.sendable(b, start, stop) for part, b in zip(self._parts, block.parts, strict=True))
+        return tuple(part.sendable(b, start, stop) for part, b in zip(self.parts, block.parts, strict=True))
 
     def received(self, value: Any) -> Batch:
-        return tuple(part.received(v) for part, v in zip(self._parts, value, strict=True))
+        return tuple(part.received(v) for part, v in zip(self.parts, value, strict=True))
+
+
+def _takes_generators(transform: Transform) -> bool:
+    """Whether a transform has a second argument, without which it cannot be called or that has a place for it."""
+    try:
+        parameters = inspect.signature(transform.function).parameters.values()
+    except (TypeError, ValueError):  # a function of C, say
+        return False
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    number = sum(parameter.kind in kinds for parameter in parameters)
+    if number > 2:
+        raise ConfigError(
+            f"transform takes {number} arguments: expected 1, the row, or 2, the row and the generators",
+            hint="fix the others with functools.partial",
+            argument="transform",
+        )
+    return number == 2
 
 
 def _checked_length(length: Any) -> int | str | None:

@@ -7,10 +7,10 @@ from typing import Any
 
 from antifreeze.api import _arguments as check
 from antifreeze.api._readable import Readable, Reading
+from antifreeze.api._row_code import RowCode
 from antifreeze.core import ConfigError, step_seed
 from antifreeze.loader import Shape, Together
 from antifreeze.workers import Block
-
 
 INFINITE = 1 << 62
 """Stands for the number of rows of an epoch without an end: more than any run can deliver."""
@@ -19,18 +19,25 @@ INFINITE = 1 << 62
 class Parts:
     """A dataset over other datasets. Each of them is read as if it were alone, with a seed of its own."""
 
-    transform: Callable[[Any], Any] | None
+    transform: Any = None
+    """A function of one row, or a list of such functions. A subclass may have a method of this name."""
+    force_override_state_dict: bool
 
     def __init__(self, datasets: Sequence[Readable], *, shuffle: bool | None, seed: int, drop_last: bool) -> None:
         self.datasets: tuple[Readable, ...] = _checked(datasets)
         self.shuffle = any(d.shuffle for d in self.datasets) if shuffle is None else check.flag("shuffle", shuffle)
         self.seed = check.integer("seed", seed)
         self.drop_last = check.flag("drop_last", drop_last)
-        self.epoch = 0
+        self.epoch = self._running = 0
 
     @property
     def _continues(self) -> bool:
         return False
+
+    @property
+    def current_epoch(self) -> int:
+        """The number of the epoch that is read, or was read last, from 1 on. Workers know it too."""
+        return self._running + 1
 
     @property
     def format(self) -> str:
@@ -39,6 +46,17 @@ class Parts:
 
     def _sizes(self, lanes: int, global_batch: int) -> list[int]:
         return [dataset._num_rows(lanes, global_batch) for dataset in self.datasets]
+
+    def _in_epoch(self, epoch: int) -> None:
+        self._running = epoch
+        for dataset in self.datasets:
+            dataset._in_epoch(epoch)
+
+    def _codes(self, first_leaf: int) -> tuple[list[RowCode], list[int]]:
+        """Return what each dataset does with its rows, and the number of the first leaf in each."""
+        leaves = [dataset._num_shapes() for dataset in self.datasets]
+        firsts = [first_leaf + sum(leaves[:number]) for number in range(len(leaves))]
+        return [dataset._code(first) for dataset, first in zip(self.datasets, firsts, strict=True)], firsts
 
     def _look(self, limit_s: float) -> None:
         for dataset in self.datasets:
@@ -60,12 +78,13 @@ class Parts:
 
     def _readings(self, reading: Reading) -> list[Reading]:
         """Return what is read of each dataset."""
-        found, shapes = [], list(reading.shapes)
+        found, first = [], 0
         for number, dataset in enumerate(self.datasets):
-            size = dataset._num_shapes()
-            mine, shapes = tuple(shapes[:size]), shapes[size:]
+            stop = first + dataset._num_shapes()
             seed = step_seed(seed=reading.seed, epoch=number, step=0)
-            found.append(reading._replace(shapes=mine, seed=seed))
+            leaf = None if reading.first_leaf is None else reading.first_leaf + first
+            found.append(reading._replace(shapes=reading.shapes[first:stop], seed=seed, first_leaf=leaf))
+            first = stop
         return found
 
 
@@ -78,6 +97,7 @@ def _checked(datasets: Any) -> tuple[Readable, ...]:
                 hint="wrap files in antifreeze.StreamingDataset(path)",
                 argument="datasets",
             )
+        check_overrides(dataset)
     if not found:
         raise ConfigError(
             f"datasets={datasets!r:.200} is not a list of datasets", hint="give at least one", argument="datasets"
@@ -90,6 +110,28 @@ def _checked(datasets: Any) -> tuple[Readable, ...]:
         hint = "give a number as its length"
         raise ConfigError("a dataset without an end cannot be a part of another", hint=hint, argument="datasets")
     return found
+
+
+def check_overrides(dataset: Any) -> None:
+    """Raise ConfigError if a subclass changes how a dataset is iterated over: a loader plans that itself."""
+    for part in getattr(dataset, "datasets", ()):
+        check_overrides(part)
+    kind: Any = type(dataset)
+    base: Any = next(k for k in kind.__mro__ if k.__module__.startswith("antifreeze."))
+    for method in ("__iter__", "__next__"):
+        if getattr(kind, method, None) is not getattr(base, method, None):
+            raise ConfigError(
+                f"{kind.__name__} overrides {method}, which is not called: loaders read rows by a plan",
+                hint="override transform or __getitem__; to drop or pack rows, iterate over the dataset in a torch "
+                "IterableDataset, and give that to antifreeze.DataLoader",
+                argument="dataset",
+            )
+    if kind.__len__ is not base.__len__ and len(dataset) != (size := dataset._num_rows(1, 1)):
+        raise ConfigError(
+            f"{kind.__name__} overrides __len__ to give {len(dataset)}, but the dataset has {size} rows",
+            hint="choose rows with dataset.subset(...) or subsample=; do not override __len__",
+            argument="dataset",
+        )
 
 
 def rows_of(makers: Sequence[Callable[[], Block]]) -> Together:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from antifreeze.api._delivery import Delivery
+from antifreeze.api._row_code import RowCode
 from antifreeze.loader import Means, Shape
 from antifreeze.plan import Lanes
 from antifreeze.workers import Block, Blocks
@@ -21,6 +21,8 @@ class Reading(NamedTuple):
     epoch: int
     global_batch: int
     """How many samples a step takes over all ranks: what weights that change with the step depend on."""
+    first_leaf: int | None = None
+    """The number of the first dataset in this one, if rows are to know which row of which dataset they are."""
 
 
 class Readable(Protocol):
@@ -29,7 +31,8 @@ class Readable(Protocol):
     shuffle: bool
     seed: int
     drop_last: bool
-    transform: Callable[[Any], Any] | None
+    transform: Any
+    force_override_state_dict: bool
 
     def __len__(self) -> int: ...
 
@@ -49,6 +52,14 @@ class Readable(Protocol):
 
     def _columns_of(self) -> dict[str, str]:
         """Return the columns and their types, in words."""
+        ...
+
+    def _code(self, first_leaf: int = 0) -> RowCode:
+        """Return what user code does with the rows. Raises ConfigError."""
+        ...
+
+    def _in_epoch(self, epoch: int) -> None:
+        """Learn in which epoch the rows are read that come next; ``current_epoch`` tells user code."""
         ...
 
     def _num_rows(self, lanes: int, global_batch: int) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from antifreeze.api._course import Course
 from antifreeze.api._delivery import Delivery
+from antifreeze.api._row_code import Moment
 from antifreeze.api._user_code import UserCode, place_of
-from antifreeze.child import Desk, Nothing, Result, Task
+from antifreeze.child import Desk, Nothing, Result, Task, start_worker
 from antifreeze.crew import Member
 from antifreeze.loader import Cuts
 from antifreeze.workers import Block
@@ -37,19 +38,30 @@ class Rows(NamedTuple):
 class RowsProgram:
     """Runs the user's functions on rows. Any worker can make any task at any time."""
 
-    def __init__(self, code: UserCode, delivery: Delivery, *, needs_torch: bool) -> None:
+    def __init__(
+        self,
+        code: UserCode,
+        delivery: Delivery,
+        *,
+        needs_torch: bool,
+        dataset: Any = None,
+        worker_init_fn: Callable[[int], None] | None = None,
+    ) -> None:
         self._code, self._delivery = code, delivery
+        self._dataset, self._worker_init_fn = dataset, worker_init_fn
         self.modules = ("torch",) if needs_torch else ()
         """What the nursery imports once for all workers."""
 
     def start(self, desk: Desk, seed: int) -> None:
-        """There is nothing to get ready."""
+        """Run the user's ``worker_init_fn``."""
+        start_worker(desk, seed, self._dataset, self._worker_init_fn)
 
     def make(self, task: Task, desk: Desk) -> Any:
         """Return the batch that the user's functions make of the rows."""
         rows: Rows = task.what
         desk.seed(task.seed, rows.epoch, rows.number)
-        batch = self._code.apply(self._delivery, self._batch(rows.value), rows.num_rows, desk, task.skip)
+        moment = Moment(task.seed, rows.epoch, rows.number)
+        batch = self._code.apply(self._delivery, self._batch(rows.value), rows.num_rows, desk, moment, task.skip)
         if batch is None:
             raise Nothing
         return batch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -12,10 +13,11 @@ from antifreeze.api._dataset import StreamingDataset
 from antifreeze.core import ConfigError
 from antifreeze.plan import Use, permutation, some_rows
 
+Dataset = TypeVar("Dataset", bound=StreamingDataset)
 
-def train_test_split(
-    dataset: StreamingDataset, splits: Sequence[float], *, seed: int = 42, shuffle: bool = True
-) -> list[StreamingDataset]:
+
+@check.explained("train_test_split", renamed={"streaming_dataset": "dataset"})
+def train_test_split(dataset: Dataset, splits: Sequence[float], seed: int = 42, shuffle: bool = True) -> list[Dataset]:
     """Return datasets that share no row, of the given fractions of a dataset.
 
     Args:
@@ -25,6 +27,7 @@ def train_test_split(
         shuffle: whether rows are chosen by chance. If not, the first part has the first rows. A list of the rows is
             kept for each part that is chosen by chance, 8 bytes for each row.
     """
+    _check_dataset(dataset)
     fractions = _fractions(splits)
     ends = np.floor(np.cumsum([0.0, *fractions]) * len(dataset) + 1e-6).astype(int).tolist()
     if abs(sum(fractions) - 1) < 1e-9:
@@ -37,7 +40,8 @@ def train_test_split(
     return [dataset.subset(np.sort(order[start:stop])) for start, stop in bounds]
 
 
-def subsample(dataset: StreamingDataset, amount: float, *, seed: int = 42) -> StreamingDataset:
+@check.explained("subsample")
+def subsample(dataset: Dataset, amount: float, seed: int = 42) -> Dataset:
     """Return a dataset of some of the rows, chosen by chance.
 
     Args:
@@ -46,8 +50,18 @@ def subsample(dataset: StreamingDataset, amount: float, *, seed: int = 42) -> St
             once more.
         seed: what the choice depends on.
     """
+    _check_dataset(dataset)
     rows = some_rows(len(dataset), check.amount("amount", amount), check.integer("seed", seed))
     return dataset if rows is None else dataset.subset(rows)
+
+
+def _check_dataset(dataset: object) -> None:
+    if not isinstance(dataset, StreamingDataset):
+        raise ConfigError(
+            f"dataset is a {type(dataset).__name__}: expected a StreamingDataset",
+            hint="take parts of each dataset before you put them together",
+            argument="dataset",
+        )
 
 
 def _fractions(splits: object) -> list[float]:

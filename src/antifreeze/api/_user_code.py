@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from antifreeze.api._delivery import Batch, Delivery
+from antifreeze.api._row_code import Moment, ReturnedNone, RowCode, call
 from antifreeze.child import Desk, Stage, UserError
 from antifreeze.core import UserCodeError
 from antifreeze.crew import mixed_error
@@ -15,83 +16,75 @@ Name = Callable[[int], str]
 """Position in the epoch -> the file and row that stand there, in words."""
 
 
-@dataclass(frozen=True, slots=True)
-class Batched:
-    """A function of a whole batch; see ``batched``."""
-
-    function: Callable[[Any], Any]
-
-    def __call__(self, batch: Any) -> Any:
-        return self.function(batch)
-
-
-def batched(function: Callable[[Any], Any]) -> Batched:
-    """Mark a transform as one that takes a whole batch instead of one row. Can be used as a decorator."""
-    return Batched(function)
-
-
-class ReturnedNone(TypeError):
-    """A function returned None."""
-
-    def __init__(self) -> None:
-        super().__init__("it must return something for every input; rows cannot be left out by returning None")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserCode:
     """What the user wants done with each row or batch. The random numbers that it sees are the caller's."""
 
-    transform: Callable[[Any], Any] | None
+    code: RowCode
     collate_fn: Callable[[list[Any]], Any] | None = None
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to do."""
-        return self.transform is None and self.collate_fn is None
+        return self.code.is_empty and self.collate_fn is None
 
-    def apply(self, delivery: Delivery, batch: Batch, num_rows: int, desk: Desk, skip: tuple[int, ...] = ()) -> Batch:
+    def apply(
+        self, delivery: Delivery, batch: Batch, num_rows: int, desk: Desk, moment: Moment, skip: tuple[int, ...] = ()
+    ) -> Batch:
         """Return the batch as the user's functions make it; None if no row was left."""
-        if isinstance(self.transform, Batched) and self.collate_fn is None:
+        if self.code.whole is not None and self.collate_fn is None:
+            made, num_rows = self._whole(delivery, batch, num_rows, desk, moment, skip)
             desk.num_samples = num_rows
-            with desk.timed(Stage.TRANSFORM):
-                return _call(self.transform, batch, "transform", -1)
-        rows = self.rows(delivery, batch, num_rows, desk, skip)
+            return made
+        rows = self.rows(delivery, batch, num_rows, desk, moment, skip)
         desk.num_samples = len(rows)
+        return self._collated(self.collate_fn or delivery.collate, rows, desk)
+
+    def rows(
+        self, delivery: Delivery, batch: Batch, num_rows: int, desk: Desk, moment: Moment, skip: tuple[int, ...] = ()
+    ) -> list[Any]:
+        """Return the rows of a batch as the user's functions make them."""
+        if self.code.whole is None:
+            return self._rows(delivery, batch, num_rows, desk, moment, skip)
+        made, num_rows = self._whole(delivery, batch, num_rows, desk, moment, skip)
+        if made is None:
+            return []
+        skip = () if self.code.makes_rows else skip
+        with desk.timed(Stage.TRANSFORM):
+            left = range(_num_rows(made, num_rows))
+            return [delivery.row(made, i) for i in desk.samples(Stage.TRANSFORM, left, skip)]
+
+    def _whole(
+        self, delivery: Delivery, batch: Batch, num_rows: int, desk: Desk, moment: Moment, skip: tuple[int, ...]
+    ) -> tuple[Batch, int]:
+        """Return what the function of whole batches makes of a batch, and how many rows that batch had."""
+        whole = self.code.whole
+        assert whole is not None  # noqa: S101
+        if self.code.makes_rows:
+            rows = self._rows(delivery, batch, num_rows, desk, moment, skip)
+            batch, num_rows = self._collated(delivery.collate, rows, desk), len(rows)
+        if batch is None:
+            return None, 0
+        with desk.timed(Stage.TRANSFORM):
+            return whole(batch, moment, -1), num_rows
+
+    def _rows(
+        self, delivery: Delivery, batch: Batch, num_rows: int, desk: Desk, moment: Moment, skip: tuple[int, ...]
+    ) -> list[Any]:
+        rows = []
+        with desk.timed(Stage.TRANSFORM):
+            for i in desk.samples(Stage.TRANSFORM, range(num_rows), skip):
+                try:
+                    rows.append(self.code.maker.row(delivery, batch, i, moment))
+                except UserError as error:
+                    desk.failed(error)
+        return rows
+
+    def _collated(self, collate: Callable[[list[Any]], Any], rows: list[Any], desk: Desk) -> Batch:
         if not rows:
             return None
         with desk.timed(Stage.COLLATE):
-            return _call(self.collate_fn or delivery.collate, rows, "collate_fn", -1)
-
-    def rows(
-        self, delivery: Delivery, batch: Batch, num_rows: int, desk: Desk, skip: tuple[int, ...] = ()
-    ) -> list[Any]:
-        """Return the rows of a batch as the transform makes them."""
-        with desk.timed(Stage.TRANSFORM):
-            if isinstance(self.transform, Batched):
-                batch = _call(self.transform, batch, "transform", -1)
-                num_rows = _num_rows(batch, num_rows)
-            rows = []
-            for i in desk.samples(Stage.TRANSFORM, range(num_rows), skip):
-                row: Any = delivery.row(batch, i)
-                if self.transform is not None and not isinstance(self.transform, Batched):
-                    try:
-                        row = _call(self.transform, row, "transform", i)
-                    except UserError as error:
-                        desk.failed(error)
-                        continue
-                rows.append(row)
-            return rows
-
-
-def _call(function: Callable[[Any], Any], argument: Any, what: str, position: int) -> Any:
-    try:
-        result = function(argument)
-    # Border: user code may raise anything, and StopIteration among it would end the epoch in silence.
-    except BaseException as error:
-        raise UserError(what, error, position=position, can_skip=position >= 0) from error
-    if result is None:
-        raise UserError(what, ReturnedNone(), position=position, can_skip=position >= 0)
-    return result
+            return call(collate, rows, what="collate_fn", position=-1)
 
 
 def inline_desk() -> Desk:

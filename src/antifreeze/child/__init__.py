@@ -25,7 +25,7 @@ from antifreeze.child._messages import (
     bytes_at,
 )
 from antifreeze.child._patches import Patch, original
-from antifreeze.child._programs import Ended, MapProgram, Nothing, Program
+from antifreeze.child._programs import Ended, MapProgram, Nothing, Program, start_worker
 from antifreeze.child._reopen import PER_WORKER, has_deferred, loading_for_forks, reopened_fds, run_reopeners
 from antifreeze.child._seeding import preserved, seed_now, seeded
 from antifreeze.child._settings import Settings, Variables, interpreter_settings, is_data
@@ -103,5 +103,6 @@ __all__ = [
     "seeded",
     "slots",
     "shared_handles",
+    "start_worker",
     "take_surroundings",
 ]

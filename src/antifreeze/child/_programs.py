@@ -40,6 +40,19 @@ class Program(Protocol):
         ...
 
 
+def start_worker(desk: Desk, seed: int, dataset: Any, worker_init_fn: Callable[[int], None] | None) -> None:
+    """Let ``get_worker_info`` tell of this worker, and run the user's ``worker_init_fn`` if there is one."""
+    _worker_info.install(desk.slot, desk.num_workers, seed + desk.slot, dataset)
+    if worker_init_fn is None:
+        return
+    desk.seed(seed, 0, desk.slot)
+    desk.at(Stage.INIT)
+    try:
+        worker_init_fn(desk.slot)
+    except BaseException as error:
+        raise UserError(f"worker_init_fn({desk.slot})", error) from error
+
+
 class Samples:
     """What both kinds of dataset share: ``worker_init_fn``, collating, and who is told what about this worker."""
 
@@ -56,15 +69,7 @@ class Samples:
 
     def start(self, desk: Desk, seed: int) -> None:
         """Run the user's ``worker_init_fn``."""
-        _worker_info.install(desk.slot, desk.num_workers, seed + desk.slot, self.dataset)
-        if self._worker_init_fn is None:
-            return
-        desk.seed(seed, 0, desk.slot)
-        desk.at(Stage.INIT)
-        try:
-            self._worker_init_fn(desk.slot)
-        except BaseException as error:
-            raise UserError(f"worker_init_fn({desk.slot})", error) from error
+        start_worker(desk, seed, self.dataset, self._worker_init_fn)
 
     def collate(self, samples: Any, indices: Sequence[Any], desk: Desk) -> Any:
         """Return a batch of the samples with these indices; what does not fit together is named."""

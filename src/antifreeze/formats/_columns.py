@@ -32,7 +32,7 @@ _UNREADABLE = (NullFound, LengthFound, ValueError, pa.ArrowException)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
-    """Where the first row of a record batch stands. Used for errors only."""
+    """Where the first row of a record batch stands."""
 
     file: str
     row_group: int

@@ -10,6 +10,7 @@ from antifreeze.loader._recipe import Recipe, Wanted, chosen_columns, column_typ
 from antifreeze.loader._rows import RowCache
 from antifreeze.loader._source import InputDir, Source, manifest_place, open_source
 from antifreeze.loader._together import Pairs, Together, joined, mixed, one_after_the_other, side_by_side
+from antifreeze.loader._tracks import TRACKS, leaf_and_row, tracked_block, tracked_recipe
 
 __all__ = [
     "Cut",
@@ -25,12 +26,14 @@ __all__ = [
     "Selection",
     "Shape",
     "Source",
+    "TRACKS",
     "Together",
     "Wanted",
     "chosen_columns",
     "column_types",
     "expected_leaves",
     "joined",
+    "leaf_and_row",
     "machine_memory",
     "make_order",
     "make_recipe",
@@ -43,4 +46,6 @@ __all__ = [
     "read_blocks",
     "seeded",
     "side_by_side",
+    "tracked_block",
+    "tracked_recipe",
 ]
