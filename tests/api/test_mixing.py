@@ -53,6 +53,50 @@ def test_temperature_makes_small_datasets_larger(parts: list[af.StreamingDataset
     assert max(share.values()) - min(share.values()) <= 1
 
 
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("ranks", [1, 2, 5])
+def test_batches_per_stream_are_of_one_dataset(parts: list[af.StreamingDataset], num_workers: int, ranks: int) -> None:
+    """The same on every rank; what is too little for a batch comes at the end, and nothing is lost."""
+    parts = [part.subset(range(len(part))) for part in parts]
+    dataset = af.CombinedStreamingDataset(parts, batching_method="per_stream", shuffle=True)
+    loaders = [
+        af.StreamingDataLoader(dataset, batch_size=10 // ranks, num_workers=num_workers, rank=rank, world_size=ranks)
+        for rank in range(ranks)
+    ]
+    steps = [[n for batch in step for n in batch["n"].tolist()] for step in zip(*loaders, strict=True)]
+    streams = [{0 if n < 50 else 1 if n < 150 else 2 for n in step} for step in steps]
+
+    assert set(range(309)) == {n for step in steps for n in step}
+    assert all(len(stream) == 1 for stream in streams)  # 159 rows: nine are left, of one dataset
+    counts = Counter(next(iter(stream)) for stream in streams[:-1])
+    assert counts == {0: 5, 1: 10, 2: 15}
+    assert [next(iter(stream)) for stream in streams] != sorted(next(iter(stream)) for stream in streams)
+
+
+def test_batches_per_stream_keep_their_shares(parts: list[af.StreamingDataset]) -> None:
+    """Every stretch of batches has them, and each epoch another order."""
+    dataset = af.CombinedStreamingDataset(
+        parts, batching_method="per_stream", weights=[1, 1, 2], iterate_over_all=False
+    )
+    loader = af.StreamingDataLoader(dataset, batch_size=5)
+    epochs = [[0 if b["n"][0] < 50 else 1 if b["n"][0] < 150 else 2 for b in loader] for _ in range(2)]
+
+    assert Counter(epochs[0]) == Counter(epochs[1])
+    assert epochs[0] != epochs[1]
+    assert abs(Counter(epochs[0])[2] - len(epochs[0]) / 2) <= 1
+
+
+def test_batches_per_stream_that_cannot_be_are_refused(parts: list[af.StreamingDataset]) -> None:
+    """With the reason."""
+    dataset = af.CombinedStreamingDataset(parts, batching_method="per_stream")
+    with pytest.raises(af.ConfigError, match="4 lanes do not divide them"):
+        next(iter(af.StreamingDataLoader(dataset, batch_size=10, lanes=4)))
+    with pytest.raises(af.ConfigError, match="not a part of another"):
+        af.ParallelStreamingDataset([dataset, parts[0]])
+    with pytest.raises(af.ConfigError, match="batching_method='all' is not known"):
+        af.CombinedStreamingDataset(parts, batching_method="all")
+
+
 def test_the_same_dataset_twice_is_read_in_two_orders(parts: list[af.StreamingDataset]) -> None:
     """A dataset may be given twice to have it twice as often; not to have each row twice in a row."""
     pair = af.ParallelStreamingDataset([parts[0], parts[0]])

@@ -59,6 +59,10 @@ DATASETS: dict[str, Callable[[], Any]] = {
     "weights": lambda: combined(weights=[3, 1, 0]),
     "first": lambda: combined(weights=[1, 1, 2], iterate_over_all=False),
     "schedule": lambda: combined(weights=lambda step: (1, step, 2)),
+    "per stream": lambda: combined(batching_method="per_stream"),
+    "per stream, schedule": lambda: combined(
+        batching_method="per_stream", weights=lambda step: (1, step, 2), iterate_over_all=False
+    ),
     "parallel": parallel,
     "cycling": lambda: parallel(length="longest"),
     "length": lambda: parallel(length=100),
@@ -92,7 +96,9 @@ class Run:
                 seed=self.seed,
                 rank=rank,
                 world_size=self.ranks,
-                lanes=self.lanes,
+                lanes=self.lanes
+                if "per stream" not in self.dataset or self.lanes != 5
+                else None,  # must divide a batch
             )
             for rank in range(self.ranks)
         ]

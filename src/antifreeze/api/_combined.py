@@ -16,7 +16,7 @@ from antifreeze.api._readable import Readable, Reading
 from antifreeze.api._row_code import RowCode, make_transform, mixed_code
 from antifreeze.core import ConfigError, SchemaMismatch
 from antifreeze.loader import Kept, Means, mixed, one_after_the_other
-from antifreeze.plan import BLOCK_GROUPS, Lanes, Mix
+from antifreeze.plan import Batchwise, Lanes, Mix, Weights
 from antifreeze.workers import Block, Blocks
 
 _BATCHING_METHODS = ("stratified", "per_stream")
@@ -110,28 +110,48 @@ class CombinedStreamingDataset(Parts):
     def _num_rows(self, lanes: int, global_batch: int) -> int:
         return self._mix(lanes, global_batch).num_rows
 
-    def _mix(self, lanes: int, global_batch: int) -> Mix:
-        weights = self.weights
-        if callable(weights):
-            return Mix(
-                self._sizes(lanes, global_batch),
-                lanes,
-                lambda group: checked(weights(group * lanes // global_batch), len(self.datasets)),
-                all_of_them=self.iterate_over_all,
+    def _mix(self, lanes: int, global_batch: int, *, seed: int = 0, epoch: int = 0) -> Mix:
+        weights, sizes = self.weights, self._sizes(lanes, global_batch)
+        per_stream = self.batching_method == "per_stream"
+        groups, left = divmod(global_batch, lanes)
+        if per_stream and left:
+            raise ConfigError(
+                f"batches of {global_batch} rows over all ranks cannot be of one dataset: {lanes} lanes do not divide "
+                "them",
+                hint="leave lanes out",
+                argument="lanes",
             )
-        return Mix(self._sizes(lanes, global_batch), lanes, weights, all_of_them=self.iterate_over_all)
+        samples = global_batch if per_stream else lanes  # in a unit of the mixture: a batch, or a group
+        share: Weights = weights
+        if callable(weights):
+            share = lambda unit: checked(weights(unit * samples // global_batch), len(sizes))  # noqa: E731
+        if per_stream:
+            return Batchwise(
+                sizes, lanes, share, groups=groups, all_of_them=self.iterate_over_all, seed=seed, epoch=epoch
+            )
+        return Mix(sizes, lanes, share, all_of_them=self.iterate_over_all)
+
+    @property
+    def _own_batches(self) -> list[str]:
+        """The batching method, if it is not the default: a position stands for other rows then."""
+        return [] if self.batching_method == "stratified" else [self.batching_method]
+
+    def _num_fragments(self) -> int:
+        # Only then does the default number of lanes divide every batch.
+        return super()._num_fragments() if not self._own_batches else 0
 
     def _facts(self) -> dict[str, Any]:
         facts = super()._facts()
         weights = None if callable(self.weights) else list(self.weights)
-        told = json.dumps([facts, weights, self.iterate_over_all]).encode()
+        told = json.dumps([facts, weights, self.iterate_over_all, *self._own_batches]).encode()
         return {"rows": facts["rows"], "data": hashlib.blake2b(told, digest_size=8).hexdigest()}
 
     def _blocks(self, reading: Reading, position: int, means: Means) -> Blocks:
         lanes, count = reading.lanes, len(reading.lanes.numbers)
-        mix = self._mix(lanes.total, reading.global_batch)
-        block = min(position // count // BLOCK_GROUPS, mix.num_blocks) if count else 0
-        taken = mix.taken(min(block * BLOCK_GROUPS, mix.num_groups))
+        mix = self._mix(lanes.total, reading.global_batch, seed=reading.seed, epoch=reading.epoch)
+        block = min(position // count // mix.block_groups, mix.num_blocks) if count else 0
+        first = min(block * mix.block_groups, mix.num_groups)
+        taken = mix.taken(first)
         sources = [
             dataset._blocks(part, number * count, means.shared(len(self.datasets)))
             for dataset, part, number in zip(self.datasets, self._readings(reading), taken, strict=True)
@@ -139,10 +159,22 @@ class CombinedStreamingDataset(Parts):
         groups = mixed(
             sources, mix, lambda b: mix.sources(b, lanes, seed=reading.seed, epoch=reading.epoch), first_block=block
         )
-        tail = rows_of([partial(self._row, reading, *row) for row in _tail_of(mix, lanes)])
-        blocks = one_after_the_other(iter([lambda: groups, lambda: tail]))
-        skip = position - min(block * BLOCK_GROUPS, mix.num_groups) * count
+        blocks = one_after_the_other(iter([lambda: groups, lambda: self._tail(mix, reading, means)]))
+        skip = position - first * count
         return Kept(blocks, skip=skip) if skip else blocks
+
+    def _tail(self, mix: Mix, reading: Reading, means: Means) -> Blocks:
+        """Return the rows that are too few for a group or a batch, one dataset after the other."""
+        if not isinstance(mix, Batchwise):  # less than one row for each lane
+            return rows_of([partial(self._row, reading, *row) for row in _tail_of(mix, reading.lanes)])
+        starts, before = [], mix.num_groups * mix.lanes
+        for dataset, part, size in zip(self.datasets, self._readings(reading), mix.tail_sizes, strict=True):
+            row = dataset._num_rows(mix.lanes, reading.global_batch) - size
+            # Its rows have other numbers in the mixture than in the dataset, and so belong to other lanes.
+            lanes = part.lanes._replace(first=(part.lanes.first - before + row) % part.lanes.step)
+            starts.append(partial(dataset._blocks, part._replace(lanes=lanes), lanes.position(row), means))
+            before += size
+        return one_after_the_other(start for start, size in zip(starts, mix.tail_sizes, strict=True) if size)
 
     def _row(self, reading: Reading, dataset: int, row: int) -> Block:
         return self.datasets[dataset]._sample(self._readings(reading)[dataset], row)
@@ -150,14 +182,14 @@ class CombinedStreamingDataset(Parts):
     def _found(self, reading: Reading, sample: int) -> tuple[int, int]:
         """Return the dataset and the number in its epoch that a sample of the mixture has."""
         lanes = reading.lanes.total
-        mix = self._mix(lanes, reading.global_batch)
+        mix = self._mix(lanes, reading.global_batch, seed=reading.seed, epoch=reading.epoch)
         group, lane = divmod(sample, lanes)
         if group >= mix.num_groups:
             return mix.tail[sample - mix.num_groups * lanes]
-        block, at = divmod(group, BLOCK_GROUPS)
+        block, at = divmod(group, mix.block_groups)
         picks = mix.picks(block, lane, seed=reading.seed, epoch=reading.epoch)
         dataset = int(picks[at])
-        row = mix.taken(block * BLOCK_GROUPS)[dataset] + int((picks[:at] == dataset).sum())
+        row = mix.taken(block * mix.block_groups)[dataset] + int((picks[:at] == dataset).sum())
         return dataset, row * lanes + lane
 
     def _sample(self, reading: Reading, sample: int) -> Block:

@@ -106,6 +106,11 @@ def _checked(datasets: Any) -> tuple[Readable, ...]:
         formats = ", ".join(dataset.format for dataset in found)
         hint = "give all datasets the same format="
         raise ConfigError(f"the datasets have different formats: {formats}", hint=hint, argument="datasets")
+    if any(getattr(dataset, "batching_method", None) == "per_stream" for dataset in found):
+        hint = 'give batching_method="per_stream" to the outermost dataset'
+        raise ConfigError(
+            "batches per stream are made for a loader, not a part of another", hint=hint, argument="datasets"
+        )
     if any(dataset._num_rows(1, 1) >= INFINITE for dataset in found):
         hint = "give a number as its length"
         raise ConfigError("a dataset without an end cannot be a part of another", hint=hint, argument="datasets")

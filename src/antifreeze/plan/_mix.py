@@ -36,6 +36,9 @@ class _Era(NamedTuple):
 class Mix:
     """Which dataset each sample of an epoch is of. Arithmetic only; every place is found without those before it."""
 
+    block_groups = BLOCK_GROUPS
+    """How many groups a block has; the last one may be smaller."""
+
     def __init__(self, sizes: Sequence[int], lanes: int, weights: Weights, *, all_of_them: bool) -> None:
         self.sizes, self.lanes = tuple(sizes), lanes
         self._left = [size // lanes for size in sizes]
@@ -143,6 +146,75 @@ class Mix:
             found[chosen] = rows[chosen]
             offset += int(chosen.sum())
         return found.reshape(-1)
+
+
+class Batchwise(Mix):
+    """A mixture whose batches are of one dataset each.
+
+    All lanes together take a batch of one dataset: ``groups`` rows each. Which dataset a batch is of is itself a
+    mixture, of batches, with a single lane. Rows that are too few for a batch of their dataset come at the end.
+    """
+
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        lanes: int,
+        weights: Weights,
+        *,
+        groups: int,
+        all_of_them: bool,
+        seed: int = 0,
+        epoch: int = 0,
+    ) -> None:
+        self.sizes, self.lanes, self.block_groups = tuple(sizes), lanes, groups
+        self._seed, self._epoch = seed, epoch
+        self._batches = Mix([size // (lanes * groups) for size in sizes], 1, weights, all_of_them=all_of_them)
+        """Which dataset each batch is of; ``weights`` may be a function of the number of a batch."""
+        self.num_groups = self._batches.num_groups * groups
+        self.tail = [
+            (number, row)
+            for number, size in enumerate(sizes if all_of_them else ())
+            for row in range(size // (lanes * groups) * lanes * groups, size)
+        ]
+        self._known: tuple[int, Longs] = (-1, np.empty(0, np.int64))
+
+    @property
+    def tail_sizes(self) -> list[int]:
+        """How many rows of each dataset come at the end."""
+        numbers = [number for number, _ in self.tail]
+        return [numbers.count(number) for number in range(len(self.sizes))]
+
+    @property
+    def num_blocks(self) -> int:
+        """How many batches there are."""
+        return self._batches.num_groups
+
+    def _picked(self, stretch: int) -> Longs:
+        """Return which datasets a stretch of batches is of; the last one that was asked for is kept."""
+        if self._known[0] != stretch:
+            self._known = (stretch, self._batches.picks(stretch, 0, seed=self._seed, epoch=self._epoch))
+        return self._known[1]
+
+    def taken(self, group: int) -> list[int]:
+        """Return how many rows of each dataset a lane takes in all groups before this one, which begins a batch."""
+        stretch, at = divmod(group // self.block_groups, BLOCK_GROUPS)
+        before = self._batches.taken(stretch * BLOCK_GROUPS)
+        since = np.bincount(self._picked(stretch)[:at], minlength=len(self.sizes)).tolist() if at else [0] * len(before)
+        return [(b + n) * self.block_groups for b, n in zip(before, since, strict=True)]
+
+    def counts(self, block: int) -> list[int]:
+        """Return how many rows of each dataset a lane takes for a batch: all of one."""
+        stretch, at = divmod(block, BLOCK_GROUPS)
+        dataset = self._picked(stretch)[at]
+        return [self.block_groups if number == dataset else 0 for number in range(len(self.sizes))]
+
+    def picks(self, block: int, lane: int, *, seed: int, epoch: int) -> Longs:  # noqa: ARG002
+        """Return the dataset of each group of a batch."""
+        return np.repeat(np.arange(len(self.sizes)), self.counts(block))
+
+    def sources(self, block: int, lanes: Lanes, *, seed: int, epoch: int) -> Longs:  # noqa: ARG002
+        """Return where each sample of a batch is among the rows that its dataset gives for it: they stay in order."""
+        return np.arange(self.block_groups * len(lanes.numbers))
 
 
 _SCALE = 10**6
