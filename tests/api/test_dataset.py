@@ -20,10 +20,12 @@ from antifreeze import (
     ConfigError,
     NullValue,
     RaggedColumn,
+    SchemaMismatch,
     StreamingDataLoader,
     StreamingDataset,
     UnknownColumn,
     batched,
+    index_parquet_dataset,
 )
 
 if TYPE_CHECKING:
@@ -387,6 +389,76 @@ def test_columns_that_were_not_asked_for_are_not_decoded(data: Data) -> None:
     batches = StreamingDataLoader(StreamingDataset(data.path, columns=["n", "tag"]), batch_size=50)
 
     data.check_all(batches)
+
+
+def differing(tmp_path: Path) -> list[Path]:
+    """Write files that share a column, and differ in others in every way."""
+    tables = [
+        pa.table({"a": [0, 1], "b": pa.array([0, 1], pa.int32())}),
+        pa.table({"b": pa.array([2, 3], pa.int64()), "a": [2, 3]}),
+        pa.table({"a": [4, 5], "c": ["x", "y"]}),
+        pa.table([[6, 7], [1, 2], [3, 4]], ["a", "b", "b"]),
+        pa.table({"a": pa.array([], pa.null())}),
+    ]
+    paths = [tmp_path / f"{i}.parquet" for i in range(len(tables))]
+    for path, table in zip(paths, tables, strict=True):
+        pq.write_table(table, path)
+    return paths
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+@pytest.mark.parametrize("format_", ["torch", "numpy", "arrow"])
+def test_files_may_differ_in_columns_that_are_not_asked_for(tmp_path: Path, indexed: bool, format_: str) -> None:
+    """They are not read. Who asks for them, or for all, is told which files differ, and how."""
+    differing(tmp_path)
+    if indexed:
+        index_parquet_dataset(tmp_path)
+    dataset = StreamingDataset(tmp_path, columns=["a"], format=format_)
+
+    def of(row: Any) -> int:
+        return row["a"].as_py() if format_ == "arrow" else int(row["a"])
+
+    assert [of(row) for row in dataset] == [of(dataset[i]) for i in range(8)] == list(range(8))
+    for shuffle, workers in ((False, 0), (True, 2)):
+        loader = StreamingDataLoader(dataset, batch_size=3, shuffle=shuffle, num_workers=workers)
+        found = [batch["a"] for batch in loader]
+        assert sorted(i for column in found for i in column.tolist()) == list(range(8))
+    for columns, said in (
+        (None, "'c' .string. is extra"),
+        (["a", "b"], "'b' is int64, not int32"),
+        (["c"], "is extra"),
+    ):
+        with pytest.raises(SchemaMismatch, match=said) as caught:
+            StreamingDataset(tmp_path, columns=columns, format=format_)
+        assert "columns=" in caught.value.hint
+    with pytest.raises(UnknownColumn):
+        StreamingDataset(tmp_path, columns=["d"], format=format_)
+
+
+def test_a_run_resumes_whatever_other_columns_files_have(tmp_path: Path) -> None:
+    """A state knows rows, not columns; with a manifest and without."""
+    paths = differing(tmp_path)
+    pq.write_table(pa.table({"a": pa.array([], pa.int64())}), paths[-1])
+    first = StreamingDataLoader(StreamingDataset(tmp_path, columns=["a"]), batch_size=3)
+    next(iter(first))
+    index_parquet_dataset(tmp_path)
+    second = StreamingDataLoader(StreamingDataset(tmp_path, columns=["a"]), batch_size=3)
+    second.load_state_dict(first.state_dict())
+
+    assert [batch["a"].tolist() for batch in second] == [[3, 4, 5], [6, 7]]
+
+
+def test_folders_may_differ_in_keys_that_are_not_asked_for(tmp_path: Path) -> None:
+    """Neither are they read; a folder that has the name of a column matters only to who asks for it."""
+    for i, folder in enumerate(("year=1/kind=a", "year=2", "a=9/year=3")):
+        (tmp_path / folder).mkdir(parents=True)
+        pq.write_table(pa.table({"a": [i]}), tmp_path / folder / "0.parquet")
+    dataset = StreamingDataset(tmp_path, hive=True, columns=["year"])
+    assert sorted(int(row["year"]) for row in dataset) == [1, 2, 3]
+    with pytest.raises(SchemaMismatch, match="kind="):
+        StreamingDataset(tmp_path, hive=True, columns=["kind"])
+    with pytest.raises(SchemaMismatch):
+        StreamingDataset(tmp_path, hive=True)
 
 
 @pytest.mark.parametrize(("columns", "unknown"), [(["n", "labels"], "labels"), (["N"], "N"), ([""], "")])

@@ -123,14 +123,17 @@ def text(table: Any) -> Any:
     ("change", "said"),
     [(without, "'label' is missing"), (extra, "'more'"), (retyped, "int32"), (text, "string")],
 )
+@pytest.mark.parametrize("indexed", [False, True])
 def test_files_whose_schemas_differ_are_named_when_the_source_is_opened(
-    data: Data, open_it: Open, change: Callable[[Any], Any], said: str
+    data: Data, indexed: bool, change: Callable[[Any], Any], said: str
 ) -> None:
     """With the file, the column and what is wrong with it."""
     pq.write_table(change(pq.read_table(data.files[1])), data.files[1])
+    if indexed:
+        index_parquet_dataset(data.path)
 
     with pytest.raises(SchemaMismatch, match=said) as caught:
-        open_it(data.path)
+        StreamingDataset(data.path)
     assert caught.value.file == str(data.files[1])
     assert str(data.files[1]) in str(caught.value)
     assert caught.value.hint

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from antifreeze.core import ConfigError, CorruptFile, File, Manifest, SchemaMismatch
-from antifreeze.formats import build_manifest
+from antifreeze.formats import build_manifest, mismatch
 
 
 def survey(root: Path, tables: dict[str, Any], **options: Any) -> Manifest:
@@ -132,13 +132,41 @@ def test_a_dataset_without_rows_is_a_manifest(tmp_path: Path) -> None:
     ],
 )
 def test_files_with_other_columns_are_named(tmp_path: Path, other: pa.Table, text: str) -> None:
-    with pytest.raises(SchemaMismatch) as caught:
-        survey(tmp_path, {"a": pa.table({"x": [1], "y": [1.0]}), "b": other})
+    """If one of these columns is asked for, that is, or all; what files have in common can be read."""
+    tables = {"a": pa.table({"x": [1], "y": [1.0], "same": [0]}), "b": other.append_column("same", [[0]])}
+    manifest, paths = survey(tmp_path, tables), [f"{tmp_path}/a", f"{tmp_path}/b"]
 
-    assert text in caught.value.message
-    assert f"1 of 2 files do not have the columns of {tmp_path}/a:" in caught.value.message
-    assert caught.value.file == f"{tmp_path}/b"
-    assert caught.value.hint
+    contested = {name for difference in manifest.differences for name in difference}
+    assert [column.name for column in manifest.columns] == schema_of(manifest).names
+    assert set(schema_of(manifest).names) == {"x", "y", "same"} - contested
+    assert mismatch(manifest, paths, {"same"}) is None
+    for columns in (None, contested):
+        error = mismatch(manifest, paths, columns)
+        assert error is not None
+        assert text in error.message
+        assert f"1 of 2 files do not have the columns of {tmp_path}/a:" in error.message
+        assert error.file == f"{tmp_path}/b"
+        assert error.hint
+
+
+def test_only_columns_that_are_asked_for_are_spoken_of(tmp_path: Path) -> None:
+    """And only files that differ in them."""
+    tables = {
+        "a": pa.table({"x": [1], "y": [1.0], "same": [0]}),
+        "b": pa.table({"x": ["1"], "y": [1.0], "same": [0]}),
+        "c": pa.table({"x": [1], "y": ["1"], "same": [0]}),
+    }
+    error = mismatch(survey(tmp_path, tables), [f"{tmp_path}/{name}" for name in tables], {"y", "same"})
+
+    assert error is not None
+    assert error.facts["files"] == (f"{tmp_path}/c",)
+    assert "'x'" not in error.message
+
+
+def test_files_that_share_no_column_are_refused(tmp_path: Path) -> None:
+    """No choice of columns could help."""
+    with pytest.raises(SchemaMismatch, match="'x' is missing, 'y'"):
+        survey(tmp_path, {"a": pa.table({"x": [1]}), "b": pa.table({"y": [1]})})
 
 
 def test_only_a_few_of_many_are_listed(tmp_path: Path) -> None:
@@ -157,6 +185,9 @@ def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
     """A batch is a dict: one of them would be lost."""
     with pytest.raises(SchemaMismatch, match="a has more than one column named 'x'"):
         survey(tmp_path, {"a": pa.table([[1], [2]], ["x", "x"])})
+    manifest = survey(tmp_path, {"a": pa.table([[1], [2], [3]], ["x", "x", "y"])})
+    assert mismatch(manifest, [f"{tmp_path}/a"], {"y"}) is None
+    assert "has more than one column named 'x'" in str(mismatch(manifest, [f"{tmp_path}/a"]))
 
 
 def test_senseless_arguments_are_refused(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import zlib
 from array import array
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,23 @@ def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, paths
 
     assert same(read_manifest(path), manifest)
     assert isinstance(json.loads(Path(path).read_bytes()), dict)
+
+
+def test_differences_between_files_are_written_in_another_version(tmp_path: Path) -> None:
+    """One that knows nothing of them would read fewer columns, and say nothing."""
+    path = tmp_path / "m.json"
+    write_manifest(manifest_of("a", "b"), str(path))
+    assert path.read_bytes().startswith(b'{"antifreeze_manifest":1,')
+    differing = replace(
+        manifest_of("a", "b"),
+        differences=({"c": "'c' is missing"},),
+        file_difference=array("q", [-1, 0]),
+        model=0,
+    )
+    write_manifest(differing, str(path))
+
+    assert path.read_bytes().startswith(b'{"antifreeze_manifest":2,')
+    assert same(read_manifest(str(path)), differing)
 
 
 _GOOD: dict[str, bytes] = {}
@@ -132,6 +150,13 @@ def forged(path: Path, payload: bytes, version: int = 1) -> str:
         ({"fragment_file": [0, 0, 1]}, "fragment_file has 3 entries, not 4"),
         ({"fragment_file": [1, 1, 0, 0]}, "not in order"),
         ({"fragment_group": [0, 0, 0, 2]}, "not in order"),
+        ({"differences": [[["b", 1]]]}, "differences are of a wrong type"),
+        ({"differences": [[["b"]]]}, "differences are of a wrong type"),
+        ({"differences": ["b"]}, "differences is missing or of a wrong type"),
+        ({"differences": [[["b", "x"]]]}, "file_difference is missing"),
+        ({"differences": [], "file_difference": [0, -1], "model": [0]}, "files that are not listed"),
+        ({"differences": [], "file_difference": [-1, -1], "model": [2]}, "files that are not listed"),
+        ({"differences": [], "file_difference": [-1], "model": [0]}, "file_difference has 1 entries, not 2"),
         ({"column_names": ["ids"]}, "column_nbytes has 2 entries, not 1"),
         ({"column_lengths": [1, "2"]}, "column_lengths is missing or of a wrong type"),
         ({"column_lengths": [1, -2]}, "column_lengths has a number out of range"),
@@ -167,7 +192,9 @@ def test_a_payload_that_is_no_manifest_is_refused(tmp_path: Path, payload: bytes
 
 
 def test_another_version_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ManifestError, match="has version 7; this version of antifreeze knows only version 1") as caught:
+    with pytest.raises(
+        ManifestError, match="has version 7; this version of antifreeze knows versions up to 2"
+    ) as caught:
         read_manifest(forged(tmp_path / "m.json", b"{}", version=7))
     assert "index_parquet_dataset again" in caught.value.hint
 

@@ -144,7 +144,8 @@ class StreamingDataset:
         self.seed = check.integer("seed", seed)
         self.epoch = 0
         self._format, self._pad = format, pad
-        self._source: Source = open_source(input_dir, hive=check.flag("hive", hive), index_path=index_path)
+        hive = check.flag("hive", hive)
+        self._source: Source = open_source(input_dir, hive=hive, index_path=index_path, columns=columns)
         self._columns = chosen_columns(self._source, columns)
         for name in ragged:
             chosen_columns(self._source, [name])

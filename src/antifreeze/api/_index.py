@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 
@@ -10,6 +11,10 @@ from antifreeze.core import ConfigError, InputError, Progress
 from antifreeze.formats import build_manifest
 from antifreeze.loader import manifest_place
 from antifreeze.storage import MANIFEST_NAME, list_files, write_manifest
+
+logger = logging.getLogger("antifreeze")
+
+_SHOWN = 10
 
 
 @check.explained("index_parquet_dataset", renamed={"pq_dir_url": "input_dir"})
@@ -54,6 +59,13 @@ def index_parquet_dataset(
         with Progress("Indexing", len(listing.files), "files") as bar:
             manifest = build_manifest(listing.files, listing.root, bar.advance, num_workers)
     write_manifest(manifest, place)
+    if manifest.differences:
+        names = sorted({name for difference in manifest.differences for name in difference})
+        logger.warning(
+            "antifreeze: the files in %s differ in %s; read them with columns=[...] that they share",
+            listing.root,
+            ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""),
+        )
     return place
 
 

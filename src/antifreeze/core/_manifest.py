@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 
@@ -42,13 +43,20 @@ class Manifest:
 
     files: tuple[File, ...]
     schema: bytes
-    """The Arrow schema that all files share, in Arrow's IPC form."""
+    """The Arrow schema of the columns that all files share, in Arrow's IPC form."""
     columns: tuple[ColumnFacts, ...]
     fragment_file: array[int] = field(default_factory=_longs)
     """Index into ``files``."""
     fragment_group: array[int] = field(default_factory=_longs)
     """Row group within the file."""
     fragment_rows: array[int] = field(default_factory=_longs)
+    differences: tuple[Mapping[str, str], ...] = ()
+    """How files differ from the model in columns that they do not all share: by column, in words. Files that differ in
+    the same way share an entry."""
+    file_difference: array[int] = field(default_factory=_longs)
+    """Index into ``differences`` for each file, -1 for one that is like the model; empty if all files agree."""
+    model: int = 0
+    """The file that others are compared with."""
 
     @property
     def num_fragments(self) -> int:

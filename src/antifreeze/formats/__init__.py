@@ -1,5 +1,6 @@
 """What stands in the files: how Parquet is read, and what its columns become."""
 
+from antifreeze.formats._agreement import mismatch
 from antifreeze.formats._columns import Converter, Where
 from antifreeze.formats._footers import Footer, read_footer
 from antifreeze.formats._leaves import Kind, Leaf
@@ -17,5 +18,6 @@ __all__ = [
     "Where",
     "build_manifest",
     "infer_shapes",
+    "mismatch",
     "read_footer",
 ]

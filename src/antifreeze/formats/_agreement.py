@@ -1,67 +1,102 @@
-"""Whether all files of a dataset have the same columns; pure."""
+"""Which columns all files of a dataset share, and what is said of the others; pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from array import array
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from antifreeze.core import SchemaMismatch
+from antifreeze.core import Manifest, SchemaMismatch
 from antifreeze.formats._footers import Footer
 
 _SHOWN = 5
-_HINT = "write these files again with the same columns and types, or read them as datasets of their own"
+_HINT = (
+    "choose columns that all files share with columns=[...], write these files again with the same columns and types, "
+    "or read them as datasets of their own"
+)
 
 
-def agreed_schema(paths: Sequence[str], footers: Sequence[Footer]) -> pa.Schema:
-    """Return the schema that all files share, in the column order of the first.
+class Agreement(NamedTuple):
+    """What files have in common, and where they differ."""
+
+    schema: pa.Schema
+    """The columns that all files have in the same type, in the order of the first file."""
+    model: int
+    differences: tuple[dict[str, str], ...]
+    file_difference: array[int]
+    """These three as in ``Manifest``."""
+
+
+def agree(footers: Sequence[Footer]) -> Agreement:
+    """Compare the columns of all files with those of the first that has rows.
 
     The order of columns and whether they may hold nulls can differ. A file without rows may have a column of type
     null, which is what writers make of an empty column.
     """
     model = next((i for i, footer in enumerate(footers) if sum(footer.group_rows)), 0)
     schema = footers[model].schema
-    _refuse_double(paths[model], schema)
-    verdicts: dict[tuple[int, bool], list[str]] = {}
-    differing: dict[str, list[str]] = {}
-    for path, footer in zip(paths, footers, strict=True):
+    verdicts: dict[tuple[int, bool], int] = {}
+    numbers: dict[tuple[tuple[str, str], ...], int] = {}
+    file_difference = array("q")
+    for footer in footers:
         empty = not any(footer.group_rows)
         # By identity: files with equal schemas share the object, and the footers keep it alive.
         key = (id(footer.schema), empty)
         if key not in verdicts:
-            verdicts[key] = _differences(schema, footer.schema, empty)
-        if verdicts[key]:
-            differing[path] = verdicts[key]
-    if differing:
-        raise _mismatch(paths[model], len(paths), differing)
+            found = tuple(_differences(schema, footer.schema, empty).items())
+            verdicts[key] = numbers.setdefault(found, len(numbers)) if found else -1
+        file_difference.append(verdicts[key])
+    differences = tuple(map(dict, numbers))
+    contested = {name for found in differences for name in found}
+    names = [name for name in footers[0].schema.names if name not in contested]
     filled = {id(footer.schema): footer.schema for footer in footers if any(footer.group_rows)}
-    if not all(field.equals(schema.field(field.name)) for other in filled.values() for field in other):
+    if not all(other.field(name).equals(schema.field(name)) for other in filled.values() for name in names):
         # All that is left to differ is where nulls may stand.
-        schema = pa.schema([_relaxed_field(field) for field in schema])
-    return pa.schema([schema.field(name) for name in footers[0].schema.names])
+        fields = [_relaxed_field(schema.field(name)) for name in names]
+    else:
+        fields = [schema.field(name) for name in names]
+    return Agreement(pa.schema(fields), model, differences, file_difference if differences else array("q"))
 
 
-def _refuse_double(path: str, schema: pa.Schema) -> None:
-    double = sorted({name for name in schema.names if schema.names.count(name) > 1})
-    if double:
-        hint = "give each column a name of its own; a batch is a dict of columns"
-        raise SchemaMismatch(f"{path} has more than one column named {double[0]!r}", hint=hint, file=path)
+def mismatch(manifest: Manifest, paths: Sequence[str], columns: Collection[str] | None = None) -> SchemaMismatch | None:
+    """Return the error for columns in which files differ, all of them or some; None if there are none."""
+    found = [
+        {name: words for name, words in difference.items() if columns is None or name in columns}
+        for difference in manifest.differences
+    ]
+    if not any(found):
+        return None
+    differing = {
+        path: list(found[number].values())
+        for path, number in zip(paths, manifest.file_difference, strict=False)
+        if number >= 0 and found[number]
+    }
+    model = paths[manifest.model]
+    if model in differing:
+        name = next(iter(found[manifest.file_difference[manifest.model]]))
+        hint = "give each column a name of its own, or choose others with columns=; a batch is a dict of columns"
+        return SchemaMismatch(f"{model} has more than one column named {name!r}", hint=hint, file=model)
+    return _mismatch(model, len(paths), differing)
 
 
-def _differences(model: pa.Schema, other: pa.Schema, empty: bool) -> list[str]:
+def _differences(model: pa.Schema, other: pa.Schema, empty: bool) -> dict[str, str]:
+    """Return in which columns a file differs from another, in words."""
+    counts, known = Counter(other.names), Counter(model.names)
+    found = {name: f"{name!r} stands {n} times" for name, n in (known | counts).items() if n > 1}
     if other is model or other.equals(model):
-        return []
-    found = [f"{name!r} is missing" for name in model.names if name not in other.names]
-    found += [f"{field.name!r} ({field.type}) is extra" for field in other if field.name not in model.names]
-    found += [f"{name!r} stands {count} times" for name in model.names if (count := other.names.count(name)) > 1]
+        return found
+    found |= {name: f"{name!r} is missing" for name in model.names if name not in counts}
+    found |= {field.name: f"{field.name!r} ({field.type}) is extra" for field in other if field.name not in known}
     for field in other:
-        if field.name not in model.names or other.names.count(field.name) > 1:
+        if field.name in found:
             continue
         wanted = model.field(field.name).type
         null_column = empty and pa.types.is_null(field.type)
         if not null_column and _relaxed(field.type) != _relaxed(wanted):
-            found.append(f"{field.name!r} is {field.type}, not {wanted}")
+            found[field.name] = f"{field.name!r} is {field.type}, not {wanted}"
     return found
 
 

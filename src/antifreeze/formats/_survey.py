@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from antifreeze.core import ColumnFacts, ConfigError, File, Manifest
-from antifreeze.formats._agreement import agreed_schema
+from antifreeze.formats._agreement import agree, mismatch
 from antifreeze.formats._crew import Crew
 from antifreeze.formats._footers import Footer, Layout, read_footer
 
@@ -22,7 +22,7 @@ def build_manifest(
     """Read the footers of all files and return the manifest of the dataset.
 
     ``advance`` is called in the calling thread with the number of files that were read. The error of the first bad
-    file is raised, whatever the threads did.
+    file is raised, whatever the threads did. Files may differ in some of their columns: only who reads these is told.
     """
     if threads is not None and threads < 1:
         hint = "give at least 1, or None to let it be chosen"
@@ -33,7 +33,8 @@ def build_manifest(
     paths = [f"{base}/{file.path}" for file in listing_files]
     known: list[Layout] = []
     footers = Crew(lambda path: read_footer(path, known), paths, threads).run(advance)
-    schema = agreed_schema(paths, footers)
+    agreement = agree(footers)
+    schema = agreement.schema
     fragment_file, fragment_group, fragment_rows = array("q"), array("q"), array("q")
     for number, footer in enumerate(footers):
         for group, rows in enumerate(footer.group_rows):
@@ -41,14 +42,20 @@ def build_manifest(
                 fragment_file.append(number)
                 fragment_group.append(group)
                 fragment_rows.append(rows)
-    return Manifest(
+    manifest = Manifest(
         files=tuple(listing_files),
         schema=schema.serialize().to_pybytes(),
         columns=_added_up(schema, footers),
         fragment_file=fragment_file,
         fragment_group=fragment_group,
         fragment_rows=fragment_rows,
+        differences=agreement.differences,
+        file_difference=agreement.file_difference,
+        model=agreement.model,
     )
+    if not schema.names and (error := mismatch(manifest, paths)) is not None:
+        raise error  # whatever columns are chosen
+    return manifest
 
 
 def _added_up(schema: pa.Schema, footers: Sequence[Footer]) -> tuple[ColumnFacts, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -26,8 +26,10 @@ class Partition:
     values: tuple[int | str, ...]
 
 
-def partitions_of(paths: Sequence[str], base: str, columns: Sequence[str]) -> tuple[Partition, ...]:
-    """Return the columns that the folders of ``paths`` below ``base`` name.
+def partitions_of(
+    paths: Sequence[str], base: str, columns: Collection[str], only: Collection[str] | None = None
+) -> tuple[Partition, ...]:
+    """Return the columns that the folders of ``paths`` below ``base`` name; all of them, or ``only`` some.
 
     ``columns`` are those of the files: a column cannot come from both.
     """
@@ -37,7 +39,7 @@ def partitions_of(paths: Sequence[str], base: str, columns: Sequence[str]) -> tu
     for path in paths:
         folder = path.rpartition("/")[0][cut:]
         if folder not in cache:
-            cache[folder] = _keys_of(folder, path)
+            cache[folder] = _keys_of(folder, path, only)
         keys.append(cache[folder])
     first = keys[0]
     for path, found in zip(paths, keys, strict=True):
@@ -51,13 +53,15 @@ def partitions_of(paths: Sequence[str], base: str, columns: Sequence[str]) -> tu
     return tuple(_partition(name, [found[name] for found in keys]) for name in first)
 
 
-def _keys_of(folder: str, path: str) -> dict[str, str]:
+def _keys_of(folder: str, path: str, only: Collection[str] | None) -> dict[str, str]:
     keys: dict[str, str] = {}
     for part in folder.split("/"):
         raw_name, equals, raw_value = part.partition("=")
         if not equals or not raw_name:
             continue
         name, value = unquote(raw_name), unquote(raw_value)
+        if only is not None and name not in only:
+            continue
         if name in keys:
             hint = "rename one of the folders"
             raise SchemaMismatch(f"two folders of {path} name {name!r}", hint=hint, file=path, column=name)

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from antifreeze.core import ColumnFacts, ConfigError, DataError, SourceChanged, UnknownColumn
-from antifreeze.formats import Converter, Leaf, Parquet, Where, infer_shapes
+from antifreeze.formats import Converter, Leaf, Parquet, Where, infer_shapes, mismatch
 from antifreeze.loader._source import Source
 from antifreeze.workers import Arrays, ArrowRows, Decoded, Decoding, Note, StreamReader
 
@@ -56,11 +56,15 @@ def chosen_columns(source: Source, columns: Sequence[str] | None) -> tuple[str, 
     """Return the columns to deliver, in the order asked for; all of them if nothing was asked for."""
     known = [*source.schema.names, *(p.name for p in source.partitions)]
     if columns is None:
+        if (error := mismatch(source.manifest, source.paths)) is not None:
+            raise error
         return tuple(known)
     if isinstance(columns, str) or not all(isinstance(c, str) for c in columns):
         raise ConfigError(
             f"columns={columns!r} is not a list of names", hint='write columns=["ids"]', argument="columns"
         )
+    if (error := mismatch(source.manifest, source.paths, set(columns) - set(known))) is not None:
+        raise error
     for column in columns:
         if column not in known:
             raise UnknownColumn(

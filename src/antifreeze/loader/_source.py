@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from antifreeze.core import ConfigError, Manifest, ManifestError
+from antifreeze.core import ConfigError, Manifest, ManifestError, SchemaMismatch
 from antifreeze.formats import build_manifest
 from antifreeze.loader._hive import Partition, partitions_of
 from antifreeze.storage import MANIFEST_NAME, Listing, check_unchanged, list_files, read_manifest
@@ -25,14 +25,20 @@ class Source:
     """Absolute, in the order of ``manifest.files``."""
     manifest: Manifest
     schema: pa.Schema
-    """The columns that the files hold, without those of their folders."""
+    """The columns that all files hold, without those of their folders."""
     partitions: tuple[Partition, ...]
 
 
-def open_source(input_dir: InputDir, *, hive: bool = False, index_path: str | os.PathLike[str] | None = None) -> Source:
+def open_source(
+    input_dir: InputDir,
+    *,
+    hive: bool = False,
+    index_path: str | os.PathLike[str] | None = None,
+    columns: Sequence[str] | None = None,
+) -> Source:
     """List the files and learn what they hold, from the manifest if there is one, else from their footers.
 
-    Nothing is written.
+    Nothing is written. ``columns`` are those that will be asked for, if that is known: folders may differ in others.
     """
     listing = list_files(input_dir)
     manifest, schema = _known(listing, manifest_place(listing, index_path), index_path is not None)
@@ -40,8 +46,20 @@ def open_source(input_dir: InputDir, *, hive: bool = False, index_path: str | os
     paths = tuple(f"{root}/{file.path}" for file in listing.files)
     # A file that is named directly tells its partitions by its whole path; a directory says where they begin.
     base = listing.root if listing.is_folder else "/"
-    partitions = partitions_of(paths, base, schema.names) if hive else ()
+    partitions = _partitions(paths, base, manifest, schema, columns) if hive else ()
     return Source(root=listing.root, paths=paths, manifest=manifest, schema=schema, partitions=partitions)
+
+
+def _partitions(
+    paths: Sequence[str], base: str, manifest: Manifest, schema: pa.Schema, columns: Sequence[str] | None
+) -> tuple[Partition, ...]:
+    stored = {*schema.names, *(name for difference in manifest.differences for name in difference)}
+    try:
+        return partitions_of(paths, base, stored)
+    except SchemaMismatch:
+        if columns is None:
+            raise
+        return partitions_of(paths, base, stored, only=columns)
 
 
 def manifest_place(listing: Listing, index_path: str | os.PathLike[str] | None) -> str | None:

@@ -24,7 +24,8 @@ from typing import Any
 from antifreeze.core import ColumnFacts, File, InputError, Manifest, ManifestError, SourceNotFound
 
 MANIFEST_NAME = "_antifreeze_manifest.json"
-VERSION = 1
+VERSION = 2
+"""What is written for files that differ in some of their columns; for others, it is 1, which older versions read."""
 
 _HEAD = re.compile(rb'\{"antifreeze_manifest":([0-9]{1,9}),"crc32":"([0-9a-f]{8})","payload":')
 _TAIL = b"}\n"
@@ -89,9 +90,16 @@ def _encode(manifest: Manifest) -> bytes:
         "column_lengths": [column.length for column in manifest.columns],
         "schema": base64.b64encode(manifest.schema).decode("ascii"),
     }
+    if manifest.differences:
+        payload |= {
+            "differences": [list(map(list, difference.items())) for difference in manifest.differences],
+            "file_difference": manifest.file_difference.tolist(),
+            "model": [manifest.model],
+        }
     # ASCII only: names of files that are not UTF-8 reach Python as lone surrogates, which only escapes can carry.
     data = json.dumps(payload, ensure_ascii=True, separators=(",", ":")).encode("ascii")
-    return b'{"antifreeze_manifest":%d,"crc32":"%08x","payload":' % (VERSION, zlib.crc32(data)) + data + _TAIL
+    version = VERSION if manifest.differences else 1
+    return b'{"antifreeze_manifest":%d,"crc32":"%08x","payload":' % (version, zlib.crc32(data)) + data + _TAIL
 
 
 def read_manifest(path: str) -> Manifest:
@@ -119,8 +127,8 @@ def _payload(data: bytes) -> dict[str, Any]:
     head = _HEAD.match(data)
     if head is None:
         raise ValueError("is no manifest of antifreeze" if data else "is empty")
-    if int(head[1]) != VERSION:
-        raise ValueError(f"has version {int(head[1])}; this version of antifreeze knows only version {VERSION}")
+    if not 1 <= int(head[1]) <= VERSION:
+        raise ValueError(f"has version {int(head[1])}; this version of antifreeze knows versions up to {VERSION}")
     if not data.endswith(_TAIL):
         raise ValueError("is cut off: it was probably not copied whole")
     payload = data[head.end() : -len(_TAIL)]
@@ -148,6 +156,7 @@ def _manifest(content: dict[str, Any]) -> Manifest:
     fragment_file = _numbers(content, "fragment_file", len(rows))
     fragment_group = _numbers(content, "fragment_group", len(rows))
     _check_order(fragment_file, fragment_group, len(files))
+    differences, file_difference, model = _differences(content, len(files))
     return Manifest(
         files=files,
         schema=_schema(content),
@@ -155,6 +164,9 @@ def _manifest(content: dict[str, Any]) -> Manifest:
         fragment_file=array("q", fragment_file),
         fragment_group=array("q", fragment_group),
         fragment_rows=array("q", rows),
+        differences=differences,
+        file_difference=array("q", file_difference),
+        model=model,
     )
 
 
@@ -201,6 +213,22 @@ def _columns(content: dict[str, Any]) -> tuple[ColumnFacts, ...]:
     _numbers({"column_lengths": [length or 0 for length in lengths]}, "column_lengths", len(names))
     facts = zip(names, nbytes, values, lengths, strict=True)
     return tuple(ColumnFacts(name=a, nbytes=b, values=c, length=d) for a, b, c, d in facts)
+
+
+def _differences(content: dict[str, Any], num_files: int) -> tuple[tuple[dict[str, str], ...], list[int], int]:
+    """Return what is said of columns that not all files share, if anything is."""
+    if "differences" not in content:
+        return (), [], 0
+    found: list[dict[str, str]] = []
+    for pairs in _list(content, "differences", list):
+        if not all(type(pair) is list and len(pair) == 2 and set(map(type, pair)) == {str} for pair in pairs):
+            raise ValueError("is damaged: differences are of a wrong type")
+        found.append(dict(pairs))
+    numbers = _numbers(content, "file_difference", num_files, least=-1)
+    model = _numbers(content, "model", 1)[0]
+    if model >= num_files or max(numbers, default=-1) >= len(found):
+        raise ValueError("is damaged: differences belong to files that are not listed")
+    return tuple(found), numbers, model
 
 
 def _schema(content: dict[str, Any]) -> bytes:
