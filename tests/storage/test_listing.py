@@ -183,6 +183,19 @@ def test_upwards_through_a_link_goes_where_the_system_goes(tmp_path: Path) -> No
     assert list_files(f"{tmp_path}/near/link/..").root == str(tmp_path / "far")
 
 
+def test_a_path_that_litdata_marks_as_local_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Absolute or not, in a list or alone; a folder that has the mark in its name is that folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d/a.parquet").write_bytes(b"1")
+
+    for source in (f"local:{tmp_path}/d", "local:d", ["local:d"], "local:d/*.parquet"):
+        assert [file.path for file in list_files(source).files] == ["a.parquet"]
+    (tmp_path / "local:d").mkdir()
+    (tmp_path / "local:d/b.parquet").write_bytes(b"1")
+    assert [file.path for file in list_files("local:d").files] == ["b.parquet"]
+
+
 def test_a_file_url_is_a_path(tmp_path: Path) -> None:
     make(tmp_path, "my data/part-1.parquet", "my data/part-22.parquet")
 

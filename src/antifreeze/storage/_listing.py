@@ -18,6 +18,8 @@ from antifreeze.storage._walk import file_at, file_of, folders_below, leads_to_f
 SUFFIXES = (".parquet", ".pq", ".parq")
 
 _ARGUMENT = "input_dir"
+_LOCAL = "local:"
+"""How litData marks a path whose files it copies before it reads them."""
 _NUMBERS = re.compile(r"([0-9]+)")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?=://)")
 
@@ -95,6 +97,8 @@ def _place(source: object) -> str:
         hint = "name a directory, a file or a glob"
         what = "contains a null character" if path else "is an empty string"
         raise ConfigError(f"{_ARGUMENT} {what}", hint=hint, argument=_ARGUMENT, path=path)
+    if path.startswith(_LOCAL) and not os.path.lexists(path):
+        path = path.removeprefix(_LOCAL) or "."
     scheme = _SCHEME.match(path)
     path = _path_of_url(path, scheme[0]) if scheme else os.path.expanduser(path)  # noqa: PTH111
     parts = path.split("/")
