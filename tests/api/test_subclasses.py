@@ -177,6 +177,31 @@ def test_a_subclass_can_be_pickled(shared_data: Data) -> None:
     assert numbers(af.StreamingDataLoader(dataset, batch_size=16)) == list(range(7, 316))
 
 
+class OwnState(WithTransform):
+    """Leaves out what cannot be pickled, in one of the ways that people write."""
+
+    way = 0
+    handle: Any
+
+    def __getstate__(self) -> Any:
+        state: Any = self.__dict__.copy() if self.way == 0 else super().__getstate__()
+        state["handle"] = None
+        return state
+
+
+@BOTH
+@pytest.mark.parametrize("way", [0, 1])
+def test_a_subclass_may_have_its_own_way_of_pickling(shared_data: Data, num_workers: int, way: int) -> None:
+    """After rows were read, too: what was made for that is not pickled."""
+    dataset = OwnState(**options(shared_data), factor=7)
+    dataset.way, dataset.handle = way, shared_data.files[0].open("rb")
+    with dataset.handle:
+        assert int(dataset[3]["n"]) == 10
+        loader = af.StreamingDataLoader(dataset, batch_size=16, num_workers=num_workers)
+        assert numbers(loader) == numbers(loader) == list(range(7, 316))
+        assert dataset.subset([1]).handle is dataset.handle
+
+
 @BOTH
 def test_datasets_of_a_mixture_make_their_own_rows(shared_data: Data, num_workers: int) -> None:
     """Each with what it overrides or was given; the mixture's own transform comes after."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import threading
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -44,7 +43,6 @@ from antifreeze.loader import (
 from antifreeze.plan import Lanes, Longs, Order, locate, some_rows, view_of_rows
 from antifreeze.workers import Block, Blocks, Note, bounded
 
-_DERIVED = ("_recipe", "_delivery", "_row_cache", "_fingerprint", "_places")
 _LOADERS = "give it to StreamingDataLoader"
 _INSTEAD = {
     "batch_size": _LOADERS,
@@ -54,8 +52,32 @@ _INSTEAD = {
     "split": "name the files of the split, for example by a glob",
     "streaming": "leave it out: rows are always read as they are needed",
 }
+Made = TypeVar("Made")
 _at_hand = threading.local()
 """The row that a loader asks ``__getitem__`` of a subclass for: it was read already."""
+
+
+class _Made:
+    """What a dataset can make again: it stays behind when the dataset is pickled, whatever ``__getstate__`` it has."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Made, ()
+
+
+def _made_once(make: Callable[[Any], Made]) -> Made:
+    """Return a property that is made when it is first asked for."""
+    name = make.__name__
+
+    def get(dataset: StreamingDataset) -> Any:
+        values = dataset._made.values
+        if name not in values:
+            values[name] = make(dataset)
+        return values[name]
+
+    return property(get)  # type: ignore[return-value]  # it is what it gives, for type checkers
 
 
 class StreamingDataset:
@@ -95,7 +117,7 @@ class StreamingDataset:
     def __init__(
         self,
         input_dir: InputDir,
-        cache_dir: object = None,  # noqa: ARG002
+        cache_dir: object = None,
         item_loader: ParquetLoader | None = None,
         shuffle: bool = False,
         drop_last: bool | None = None,
@@ -123,6 +145,9 @@ class StreamingDataset:
         subset: slice | range | Sequence[int] | None = None,
         hive: bool = False,
     ) -> None:
+        if isinstance(cache_dir, (bool, int, float, list, tuple, set, dict)):
+            hint = "give other arguments by name: columns=[...]"
+            raise ConfigError(f"cache_dir={cache_dir!r:.200} is not a path", hint=hint, argument="cache_dir")
         check.unused("serializers", serializers, "Parquet has types of its own", "convert values in transform=")
         check.unused("encryption", encryption, "files are read as they are", "decrypt values in transform=")
         check.unused("window_direct_io", window_direct_io, "files are read through the page cache", "leave it out")
@@ -152,7 +177,7 @@ class StreamingDataset:
         self._wanted = Wanted(columns=self._columns, format=format, fill_null=fill_null, ragged=tuple(ragged))
         make_delivery(format, expected_leaves(self._source, self._wanted), pad)  # raises now what is wrong with pad
         self._selection: Selection = None
-        self._running = 0
+        self._running, self._made = 0, _Made()
         if subset is not None:
             self._selection = self._selected(subset)
         if (rows := some_rows(self._size, check.amount("subsample", subsample), self.seed)) is not None:
@@ -193,23 +218,21 @@ class StreamingDataset:
         )
         return f"{type(self).__name__}({where!r}, {counts}, columns {', '.join(self._columns)})"
 
-    def __getstate__(self) -> Any:
-        return _lasting(self)
-
-    @functools.cached_property
+    @_made_once
     def _recipe(self) -> Recipe:
         return make_recipe(self._source, self._wanted, Note("main thread"))
 
     def _look(self, limit_s: float) -> None:
         """Have the recipe, which reads the first rows, within a limit on how long nothing may move."""
-        if "_recipe" not in self.__dict__:
-            self.__dict__["_recipe"] = bounded(lambda note: make_recipe(self._source, self._wanted, note), limit_s)
+        if "_recipe" not in self._made.values:
+            recipe = bounded(lambda note: make_recipe(self._source, self._wanted, note), limit_s)
+            self._made.values["_recipe"] = recipe
 
-    @functools.cached_property
+    @_made_once
     def _delivery(self) -> Delivery:
         return make_delivery(self._format, self._recipe.leaves, self._pad)
 
-    @functools.cached_property
+    @_made_once
     def _row_cache(self) -> RowCache:
         return RowCache(self._source.manifest, self._recipe)
 
@@ -242,7 +265,7 @@ class StreamingDataset:
         code = UserCode(code=self._transform_code())
         try:
             return code.rows(
-                self._delivery, batch, block.num_rows, inline_desk(), Moment(self.seed, self._running, numbers[0])
+                self._delivery, batch, block.num_rows, inline_desk(), Moment(self.seed, self._running, int(numbers[0]))
             )
         except UserError as caught:
             i = max(caught.position, 0)
@@ -267,7 +290,7 @@ class StreamingDataset:
         rows, numbers = self._places
         return int(numbers[np.searchsorted(rows, row)])
 
-    @functools.cached_property
+    @_made_once
     def _places(self) -> tuple[Longs, Longs]:
         selection = np.asarray(self._selection)
         numbers = np.argsort(selection, kind="stable")
@@ -287,12 +310,12 @@ class StreamingDataset:
         """
         selection = self._selected(rows)
         part = object.__new__(type(self))
-        # Not __getstate__: a subclass may leave out there what cannot be pickled.
-        state, slots = _lasting(self)
-        part.__dict__.update(state)
-        for name, value in slots.items():
-            setattr(part, name, value)
-        part._selection = selection
+        # Of object: a subclass may leave out in its own what cannot be pickled.
+        state = object.__getstate__(self)
+        attributes, slots = state if isinstance(state, tuple) else (state, {})
+        for name, value in {**attributes, **slots}.items():
+            object.__setattr__(part, name, value)
+        part._selection, part._made = selection, _Made()
         return part
 
     def _selected(self, rows: Any) -> Selection:
@@ -348,7 +371,7 @@ class StreamingDataset:
     def _facts(self) -> dict[str, Any]:
         return {"rows": self._size, "data": self._fingerprint}
 
-    @functools.cached_property
+    @_made_once
     def _fingerprint(self) -> str:
         """A number that changes with the rows; not with where they are stored, so that a run can move."""
         manifest, found = self._source.manifest, hashlib.blake2b(digest_size=8)
@@ -401,13 +424,6 @@ class StreamingDataset:
 def _row_at_hand() -> tuple[StreamingDataset | None, int, Callable[[], Any]]:
     found: tuple[StreamingDataset | None, int, Callable[[], Any]] = getattr(_at_hand, "row", (None, -1, dict))
     return found
-
-
-def _lasting(dataset: StreamingDataset) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the attributes of a dataset without those that can be made again, and those in slots of a subclass."""
-    state = object.__getstate__(dataset)
-    attributes, slots = state if isinstance(state, tuple) else (state, {})
-    return {name: value for name, value in attributes.items() if name not in _DERIVED}, slots
 
 
 def _check_numbers(numbers: Any, size: int) -> Any:
