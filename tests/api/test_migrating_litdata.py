@@ -353,7 +353,7 @@ def test_what_has_no_effect_is_accepted(shared_data: Data, tmp_path: Path) -> No
     )
     assert numbers(af.StreamingDataLoader(dataset, batch_size=9)) == list(range(309))
     assert not cache.exists()
-    with pytest.raises(af.ConfigError, match="cache_dir=.*is not a path") as caught:
+    with pytest.raises(af.ConfigError, match=r"cache_dir=.*is not a path") as caught:
         af.StreamingDataset(shared_data.path, ["n"])  # columns, and not by name
     assert "columns=" in caught.value.hint
 
