@@ -139,13 +139,14 @@ class Transform:
     owner: Any = None
     """The dataset whose method it is."""
 
-    def __call__(self, value: Any, moment: Moment, position: int) -> Any:
+    def at(self, moment: Moment) -> Callable[[Any, int], Any]:
+        """Return a function of a value and its position in the batch: it is called for every row."""
         if self.owner is not None:
             self.owner._in_epoch(moment.epoch)
-        if not self.takes_generators:
-            return call(self.function, value, what="transform", position=position)
-        generators = moment.generators(same_in_every_epoch=self.same_in_every_epoch)
-        return call(self.function, value, generators, what="transform", position=position)
+        function, more = self.function, ()
+        if self.takes_generators:
+            more = (moment.generators(same_in_every_epoch=self.same_in_every_epoch),)  # type: ignore[assignment]
+        return lambda value, position: call(function, value, *more, what="transform", position=position)
 
     def is_same(self, other: Transform | None) -> bool:
         """Whether both do the same: the same functions, or the same method of the same dataset."""
@@ -204,8 +205,11 @@ class Maker(Protocol):
         """Whether it must know which row of which dataset a row is."""
         ...
 
-    def row(self, delivery: Delivery, batch: Batch, i: int, moment: Moment) -> Any:
-        """Return a row as the user's code makes it. Raises ``UserError``."""
+    def rows(self, delivery: Delivery, batch: Batch, moment: Moment) -> Callable[[int], Any]:
+        """Return a function that makes a row of a batch, by its position, as the user's code does.
+
+        That function raises ``UserError``. It is called for every row, so what is the same for a batch is done before.
+        """
         ...
 
 
@@ -215,8 +219,8 @@ class Raw:
 
     needs_tracks = False
 
-    def row(self, delivery: Delivery, batch: Batch, i: int, moment: Moment) -> Any:  # noqa: ARG002
-        return delivery.row(batch, i)
+    def rows(self, delivery: Delivery, batch: Batch, moment: Moment) -> Callable[[int], Any]:  # noqa: ARG002
+        return partial(delivery.row, batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,8 +234,9 @@ class Transformed:
     def needs_tracks(self) -> bool:
         return self.inner.needs_tracks
 
-    def row(self, delivery: Delivery, batch: Batch, i: int, moment: Moment) -> Any:
-        return self.transform(self.inner.row(delivery, batch, i, moment), moment, i)
+    def rows(self, delivery: Delivery, batch: Batch, moment: Moment) -> Callable[[int], Any]:
+        inner, transform = self.inner.rows(delivery, batch, moment), self.transform.at(moment)
+        return lambda i: transform(inner(i), i)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,12 +246,16 @@ class Asked:
     dataset: Any
     needs_tracks = True
 
-    def row(self, delivery: Delivery, batch: Batch, i: int, moment: Moment) -> Any:
-        self.dataset._in_epoch(moment.epoch)
-        _, row = leaf_and_row(_track(batch, i))
-        number = self.dataset._number_of(row)
-        read = partial(delivery.row, batch, i)
-        return call(self.dataset._asked, number, read, what=f"dataset[{number}]", position=i)
+    def rows(self, delivery: Delivery, batch: Batch, moment: Moment) -> Callable[[int], Any]:
+        dataset = self.dataset
+        dataset._in_epoch(moment.epoch)
+
+        def row(i: int) -> Any:
+            number = dataset._number_of(leaf_and_row(_track(batch, i))[1])
+            read = partial(delivery.row, batch, i)
+            return call(dataset._asked, number, read, what=f"dataset[{number}]", position=i)
+
+        return row
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,9 +266,10 @@ class OneOf:
     first_leaves: tuple[int, ...]
     needs_tracks = True
 
-    def row(self, delivery: Delivery, batch: Batch, i: int, moment: Moment) -> Any:
-        leaf, _ = leaf_and_row(_track(batch, i))
-        return self.makers[bisect.bisect_right(self.first_leaves, leaf) - 1].row(delivery, batch, i, moment)
+    def rows(self, delivery: Delivery, batch: Batch, moment: Moment) -> Callable[[int], Any]:
+        rows = [maker.rows(delivery, batch, moment) for maker in self.makers]
+        firsts = self.first_leaves
+        return lambda i: rows[bisect.bisect_right(firsts, leaf_and_row(_track(batch, i))[0]) - 1](i)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,10 +282,10 @@ class SideBySide:
     def needs_tracks(self) -> bool:
         return any(maker.needs_tracks for maker in self.makers)
 
-    def row(self, delivery: Delivery, batch: Batch, i: int, moment: Moment) -> Any:
-        return tuple(
-            maker.row(part, b, i, moment) for maker, part, b in zip(self.makers, delivery.parts, batch, strict=True)
-        )
+    def rows(self, delivery: Delivery, batch: Batch, moment: Moment) -> Callable[[int], Any]:
+        parts = zip(self.makers, delivery.parts, batch, strict=True)
+        rows = [maker.rows(part, b, moment) for maker, part, b in parts]
+        return lambda i: tuple(row(i) for row in rows)
 
 
 def _track(batch: Batch, i: int) -> int:

@@ -66,16 +66,16 @@ class UserCode:
         if batch is None:
             return None, 0
         with desk.timed(Stage.TRANSFORM):
-            return whole(batch, moment, -1), num_rows
+            return whole.at(moment)(batch, -1), num_rows
 
     def _rows(
         self, delivery: Delivery, batch: Batch, num_rows: int, desk: Desk, moment: Moment, skip: tuple[int, ...]
     ) -> list[Any]:
-        rows = []
+        rows, make = [], self.code.maker.rows(delivery, batch, moment)
         with desk.timed(Stage.TRANSFORM):
             for i in desk.samples(Stage.TRANSFORM, range(num_rows), skip):
                 try:
-                    rows.append(self.code.maker.row(delivery, batch, i, moment))
+                    rows.append(make(i))
                 except UserError as error:
                     desk.failed(error)
         return rows
