@@ -1,9 +1,10 @@
-"""Random numbers belong to the batch: not to the worker that makes it, and not to the trainer that asks for it."""
+"""Random numbers in user code belong to the batch; what the loader itself draws is what torch's loader draws."""
 
 # ruff: noqa: S311  nothing here is secret
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
@@ -137,13 +138,37 @@ def test_batches_do_not_depend_on_the_number_of_workers(name: str) -> None:
     assert found[0][0] != found[0][1]
 
 
-@pytest.mark.parametrize("options", [{"persistent_workers": True}, {"prefetch_factor": 7}], ids=str)
-def test_batches_do_not_depend_on_how_workers_are_used(options: dict[str, Any]) -> None:
-    """A worker that stays does not go on with its random numbers, but begins anew."""
+def test_batches_do_not_depend_on_how_far_workers_are_ahead() -> None:
+    """For three epochs."""
     expected = epochs_of(loader_of(shuffle=True), 3)
-    found = epochs_of(loader_of(shuffle=True, num_workers=2, **options), 3)
+    torch.manual_seed(1)
 
-    assert found == expected
+    assert epochs_of(loader_of(shuffle=True, num_workers=2, prefetch_factor=7), 3) == expected
+
+
+def test_workers_that_stay_have_new_random_numbers_in_each_epoch() -> None:
+    """Torch draws no seed for them after the first epoch; which worker makes a batch must not matter either."""
+    expected = epochs_of(loader_of(), 1)
+    found = []
+    for num_workers in (1, 3):
+        torch.manual_seed(1)
+        found.append(epochs_of(loader_of(num_workers=num_workers, persistent_workers=True), 3))
+
+    assert found[0] == found[1]
+    assert found[0][:1] == expected
+    assert all(one != other for one, other in itertools.combinations(found[0], 2))
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_loader_for_each_epoch_has_another_order_and_other_random_numbers(num_workers: int) -> None:
+    """As with torch: loaders are often made in the loop, or by a framework that reloads them."""
+    epochs = [epochs_of(loader_of(shuffle=True, num_workers=num_workers))[0] for _ in range(3)]
+
+    for one, other in itertools.combinations(epochs, 2):
+        indices = [{step[0][2] for step in epoch} for epoch in (one, other)]
+        noise = [{step[1][2] for step in epoch} for epoch in (one, other)]
+        assert indices[0] != indices[1]
+        assert not noise[0] & noise[1]
 
 
 def test_samples_of_one_batch_differ_and_so_do_batches() -> None:
@@ -188,22 +213,11 @@ def test_a_loader_that_was_used_follows_another_seed() -> None:
     assert orders[1] == fresh
 
 
-def test_two_loaders_do_not_see_each_other() -> None:
-    """A validation loader that is read in between changes nothing for the training loader."""
-    alone = epochs_of(loader_of(shuffle=True), 2)
-    training, validation = loader_of(shuffle=True, num_workers=1), loader_of(num_workers=1)
-    found = []
-    for _ in range(2):
-        found += epochs_of(training)
-        epochs_of(validation)
-
-    assert found == alone
-
-
 def test_an_epoch_that_was_not_finished_counts() -> None:
     """What comes after it does not depend on how far it was read, nor on how far workers were ahead."""
     found = []
     for num_workers, steps in ((0, 1), (2, 1), (2, 5)):
+        torch.manual_seed(1)
         loader = loader_of(shuffle=True, num_workers=num_workers)
         batches = iter(loader)
         for _ in range(steps):
@@ -243,6 +257,20 @@ def test_left_out_samples_do_not_shift_random_numbers_of_other_batches() -> None
         assert [a == b for a, b in zip(found, expected, strict=True)] == [step != 2 for step in range(len(expected))]
 
 
+def seed_all(_: int) -> None:
+    random.seed(5)
+    np.random.seed(5)
+    torch.manual_seed(5)
+
+
+def test_seeding_in_worker_init_fn_has_no_effect() -> None:
+    """Numbers belong to the batch, so nothing that is done to a worker can change them."""
+    expected = epochs_of(loader_of(), 2)
+    torch.manual_seed(1)
+
+    assert epochs_of(loader_of(num_workers=2, worker_init_fn=seed_all), 2) == expected
+
+
 class Stream(tud.IterableDataset[Any]):
     """Draws while it is iterated."""
 
@@ -260,17 +288,32 @@ class Stream(tud.IterableDataset[Any]):
 
 def test_an_iterable_draws_the_same_again(tmp_path: Path) -> None:
     """Without workers and with one, and with two of which one is killed."""
-    assert epochs_of(loader_of(Stream(), num_workers=1), 2) == epochs_of(loader_of(Stream()), 2)
+    epochs = []
+    for num_workers in (0, 1):
+        torch.manual_seed(1)
+        epochs.append(epochs_of(loader_of(Stream(), num_workers=num_workers), 2))
+    assert epochs[0] == epochs[1]
+    torch.manual_seed(1)
     expected = epochs_of(loader_of(Stream(), num_workers=2))
+    torch.manual_seed(1)
     found = epochs_of(loader_of(Stream(tmp_path / "died"), num_workers=2, prefetch_factor=1))
 
     assert found == expected
     assert (tmp_path / "died").exists()
 
 
+class Counted(tud.IterableDataset[Any]):
+    """Draws nothing."""
+
+    def __iter__(self) -> Iterator[Any]:
+        info = tud.get_worker_info()
+        first, step = (info.id, info.num_workers) if info else (0, 1)
+        yield from range(first, LENGTH, step)
+
+
 # -- the trainer's own random numbers ------------------------------------------------------------------------------
 
-UNTOUCHED: dict[str, Callable[[], dict[str, Any]]] = {
+SAMPLED: dict[str, Callable[[], dict[str, Any]]] = {
     **{name: lambda options=options: options for name, options in LOADERS.items()},
     "iterable": lambda: {"dataset": Stream()},
     "random sampler": lambda: {"sampler": tud.RandomSampler(range(LENGTH))},
@@ -285,23 +328,38 @@ UNTOUCHED: dict[str, Callable[[], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-@pytest.mark.parametrize("name", UNTOUCHED)
-def test_the_trainers_random_numbers_are_untouched(name: str, num_workers: int) -> None:
-    """Weights and dropout are the same whether or not data is loaded in between."""
-    np.random.randn()  # leaves the second of two normal numbers behind
-    random.gauss(0, 1)
-    before = trainers_state()
-    loader = loader_of(num_workers=num_workers, **UNTOUCHED[name]())
-    assert trainers_state() == before
-    for _ in range(2):
-        for _ in loader:
-            assert trainers_state() == before
-    assert trainers_state() == before
+@pytest.mark.parametrize("name", SAMPLED)
+def test_what_user_code_draws_does_not_advance_the_trainers_generators(name: str, num_workers: int) -> None:
+    """Weights and dropout are those of a run whose dataset draws nothing: torch's loader then draws what ours draws."""
+    reference: Any = af.DataLoader if num_workers else tud.DataLoader
+    quiet = {"dataset": Counted() if name == "iterable" else range(LENGTH), "collate_fn": list}
+    found = []
+    for kind, options in ((reference, quiet), (af.DataLoader, {"dataset": Augmented()})):
+        random.seed(1)
+        np.random.seed(1)
+        torch.manual_seed(1)
+        np.random.randn()  # leaves the second of two normal numbers behind
+        random.gauss(0, 1)
+        options = {"batch_size": 3} | options | SAMPLED[name]() | (quiet if options is quiet else {})
+        if options["batch_size"] is None:
+            options.pop("collate_fn", None)
+        loader: Any = kind(num_workers=num_workers, **options)
+        states = [trainers_state()]
+        for _ in range(2):
+            batches = iter(loader)
+            states.append(trainers_state())
+            states += [trainers_state() for _ in batches]
+            states.append(trainers_state())
+        found.append(states)
+
+    assert len(found[0]) == len(found[1])
+    for moment, (one, other) in enumerate(zip(*found, strict=True)):
+        assert one == other, f"moment {moment}"
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_batches_do_not_depend_on_what_the_trainer_draws(num_workers: int) -> None:
-    """However much the training step draws, the next batch is the same."""
+def test_batches_of_an_epoch_do_not_depend_on_what_the_trainer_draws(num_workers: int) -> None:
+    """However much the training step draws, the next batch is the same. The next epoch is another one, as in torch."""
     torch.manual_seed(7)
     expected = epochs_of(loader_of(shuffle=True), 2)
     torch.manual_seed(7)
@@ -313,7 +371,8 @@ def test_batches_do_not_depend_on_what_the_trainer_draws(num_workers: int) -> No
             found[-1].append(as_bytes(batch))
             random.random(), np.random.rand(5), torch.rand(5)
 
-    assert found == expected
+    assert found[0] == expected[0]
+    assert found[1] != expected[1]
 
 
 # -- torch's own order ---------------------------------------------------------------------------------------------
@@ -321,17 +380,17 @@ def test_batches_do_not_depend_on_what_the_trainer_draws(num_workers: int) -> No
 SHUFFLED: dict[str, Callable[[], dict[str, Any]]] = {
     "shuffle": lambda: {"shuffle": True},
     "no batches": lambda: {"shuffle": True, "batch_size": None},
-    "random sampler": UNTOUCHED["random sampler"],
-    "with replacement": UNTOUCHED["with replacement"],
-    "subset sampler": UNTOUCHED["subset sampler"],
-    "weighted sampler": UNTOUCHED["weighted sampler"],
-    "batch sampler": UNTOUCHED["batch sampler"],
+    "random sampler": SAMPLED["random sampler"],
+    "with replacement": SAMPLED["with replacement"],
+    "subset sampler": SAMPLED["subset sampler"],
+    "weighted sampler": SAMPLED["weighted sampler"],
+    "batch sampler": SAMPLED["batch sampler"],
 }
 
 
 @pytest.mark.parametrize("name", SHUFFLED)
 def test_the_order_is_that_of_torch_for_a_seed(name: str) -> None:
-    """For two epochs, as long as the trainer draws nothing else from torch."""
+    """For two epochs."""
     orders = {}
     for num_workers in (None, 0, 2):
         torch.manual_seed(11)

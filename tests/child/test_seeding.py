@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.random.mtrand import get_bit_generator, set_bit_generator
 
+from antifreeze.child import _seeding
 from antifreeze.child._seeding import _memory_of, seed_now, seeded
 from antifreeze.core import step_seed
 
@@ -48,8 +50,9 @@ def numbers_of(function: Callable[[], Any]) -> list[float]:
 
 
 def seed_by_hand(value: int) -> None:
-    random.seed(value)
-    np.random.seed(value % 2**32)
+    np.random.seed(value >> 31)
+    words = np.random.get_state()[1].tolist()  # type: ignore[union-attr]
+    random.setstate((3, (*words[312:], *words[:312], 624), None))
     torch.manual_seed(value)
 
 
@@ -62,6 +65,49 @@ def test_both_ways_give_the_numbers_of_seeding_by_hand(seed: int, epoch: int, st
 
     assert inside == draw()
     assert inside == numbers_of(lambda: seed_by_hand(step_seed(seed=seed, epoch=epoch, step=step)))
+
+
+@pytest.mark.parametrize("missing", ["_python_memory", "_gauss"])
+def test_what_is_not_found_in_memory_is_asked_for(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another build of Python or NumPy may lay its words out otherwise: the same numbers, and no trace."""
+    with seeded(1, 2, 3):
+        expected = draw()
+    np.random.randn()  # leaves the second of two normal numbers behind
+    before = random.getstate(), np.random.get_state(legacy=False), torch.get_rng_state()
+    monkeypatch.setattr(_seeding, missing, None)
+    monkeypatch.setattr(_seeding, "_numpy", (None, None, None))
+    with seeded(1, 2, 3):
+        assert draw() == expected
+    assert random.getstate() == before[0]
+    np.testing.assert_equal(np.random.get_state(legacy=False), before[1])
+    assert torch.equal(torch.get_rng_state(), before[2])
+
+
+def test_the_words_are_found_in_memory() -> None:
+    """On the platforms that the tests run on: else a batch without workers would cost twice as much."""
+    assert _seeding._python_memory is not None
+    assert _seeding._gauss is not None
+    assert _memory_of(get_bit_generator()) is not None
+
+
+def test_libraries_do_not_toss_the_same_coins() -> None:
+    """A flip that is decided with one must not follow from a flip that is decided with another."""
+    tosses = []
+    for step in range(200):
+        with seeded(0, 0, step):
+            tosses.append([random.getrandbits(1), int(np.random.randint(2)), int(torch.randint(2, ()))])
+    for one, other in itertools.combinations(zip(*tosses, strict=True), 2):
+        assert 60 < sum(a == b for a, b in zip(one, other, strict=True)) < 140
+
+
+def test_numbers_of_python_are_even() -> None:
+    """Its words are those of NumPy in another order."""
+    with seeded(0, 0, 1):
+        drawn = [random.random() for _ in range(20_000)]  # noqa: S311
+        beside = np.random.rand(20_000)
+    assert abs(np.mean(drawn) - 0.5) < 0.01
+    assert abs(np.corrcoef(drawn, beside)[0, 1]) < 0.03
+    assert abs(np.corrcoef(drawn[1:], drawn[:-1])[0, 1]) < 0.03
 
 
 def test_steps_differ() -> None:

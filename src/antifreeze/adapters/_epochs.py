@@ -12,8 +12,8 @@ from torch.utils.data import IterableDataset
 
 from antifreeze.adapters import _dataset_state
 from antifreeze.adapters._even_ranks import take_part
-from antifreeze.adapters._indices import Indices
-from antifreeze.adapters._random import Random, States
+from antifreeze.adapters._indices import Indices, Mark, Noted
+from antifreeze.adapters._random import Drawn, Generators, States, differing, draw_seed, to_plain
 from antifreeze.adapters._samplers import length_of, names_of
 from antifreeze.adapters._state import (
     IndexPlace,
@@ -26,8 +26,8 @@ from antifreeze.adapters._state import (
     to_state,
 )
 from antifreeze.child import has_state
-from antifreeze.core import settle
-from antifreeze.crew import IndexSource, ShareSource
+from antifreeze.core import settle, step_seed
+from antifreeze.crew import IndexSource, ShareSource, Steps
 
 _ODD = 0x9E3779B97F4A7C15
 
@@ -48,26 +48,46 @@ class Epoch:
     """One epoch: what it began with, and how far it was delivered. Holds no workers and no iterator."""
 
     number: int
-    seed: int
-    states: States
-    """Where the generators stood when it began."""
-    place: Place
+    drawn: Drawn
+    """What was drawn for it."""
+    began_at: Place
+    loaded: Loaded | None = None
+    """The state that it resumes from, until it has delivered something."""
     is_done: bool = False
-    random: dict[str, Any] | None = None
-    """The same in few words, once somebody has asked."""
     dataset_state: bytes | None = None
     """The state that an iterable dataset had in the trainer when the epoch began."""
     source: IndexSource | ShareSource | None = None
+    _shares: SharePlace | None = None
+    noted: tuple[Steps, Noted, int] | None = None
+    """Which steps are over, what was noted of the first that is not, and how often the sampler was asked."""
 
-    def delivered(self, course: Course, count: int | None, own: int | None) -> None:
-        """Note that a batch was handed over; ranks that are made even have counted them."""
-        before, source = self.place, course.source
+    @property
+    def place(self) -> Place:
+        """How far it was delivered."""
+        if self.noted is None:
+            return self._shares or self.began_at
+        steps, mark, calls = self.noted
+        return IndexPlace(steps, Mark(*mark[1:]), getattr(self.began_at, "sampler_epoch", None), calls)
+
+    @property
+    def seed(self) -> int:
+        """What the random numbers of its batches start from."""
+        seed, resets = self.drawn.seed or 0, self.drawn.resets
+        return _seed_of_rank(step_seed(seed=seed, epoch=resets, step=0) % 2**63 if resets else seed)
+
+    def delivered(self, source: Any, count: int | None, own: int | None) -> None:
+        """Note that a batch of a share was handed over; ranks that are made even have counted them."""
+        before = self._shares or self.began_at
+        assert isinstance(before, SharePlace)  # noqa: S101  so it began
         self.source = source
-        if isinstance(before, SharePlace) and isinstance(source, ShareSource):
-            self.place = SharePlace(source.place(), before.batches + 1 if count is None else count, own)
-        elif isinstance(before, IndexPlace) and isinstance(source, IndexSource) and course.indices is not None:
-            steps = source.place()
-            self.place = IndexPlace(steps, course.indices.mark(steps.first), before.sampler_epoch)
+        self._shares = SharePlace(source.place(), before.batches + 1 if count is None else count, own)
+
+    def stepped(self, source: Any, indices: Indices) -> None:
+        """Note which steps are over, and what was taken from the sampler for them and for later ones."""
+        steps: Steps = source.place()
+        self.noted = (steps, indices.mark(steps.first), indices.calls)
+        if self.drawn.asked is None:
+            self.drawn = self.drawn._replace(asked=indices.asked)
 
 
 class Epochs:
@@ -75,10 +95,13 @@ class Epochs:
 
     def __init__(self, loaded: Loaded | None = None) -> None:
         self._loaded = loaded
-        self._random = Random()
-        self._number = self._loads = 0
+        self._number = 0
+        self.loads = 0
+        """How many states were loaded."""
         self._runs = -1
         self._epoch: Epoch | None = None
+        self._persistent: Drawn | None = None
+        """What was drawn for workers that stay for all epochs."""
 
     def copy(self) -> Epochs:
         """Return what a copy of the loader begins with: nothing that was begun here, but what was loaded."""
@@ -88,56 +111,128 @@ class Epochs:
 
     def state_dict(self, loader: Any) -> dict[str, Any]:
         """Return where the loader stands: after the last batch that was delivered."""
+        epoch, now = self._epoch, _generators(loader).states()
         if self._loaded is not None:
-            return copy.deepcopy(dict(self._loaded.state))
-        epoch, random = self._epoch, self._now(loader)
+            state = copy.deepcopy(dict(self._loaded.state))
+            return state | {"random": to_plain(self._loaded.random._replace(now=now))}
         if epoch is None or (epoch.is_done and not _has_state(epoch.place)):
+            drawn = (self._persistent or Drawn())._replace(began=None, now=now)
             place = _dataset_state.next_place(loader, _beginning(loader), epoch and epoch.source)
-            state = to_state(self._number, place, random.describe(random.states()), loader)
+            state = to_state(self._number, place, drawn, loader)
             return state | _dataset_state.at_the_beginning(place, _dataset_state.state_now(loader))
-        if epoch.random is None:
-            epoch.random = random.describe(epoch.states)
         place = _dataset_state.known_place(epoch.place, epoch.source)
-        state = to_state(epoch.number, place, epoch.random, loader)
+        state = to_state(epoch.number, place, epoch.drawn._replace(now=now), loader)
         return state | _dataset_state.within_an_epoch(loader, place, epoch.dataset_state)
 
     def load_state_dict(self, loader: Any, state: Mapping[str, Any], *, strict: bool) -> None:
-        """Have the next epoch go on from a state."""
+        """Resume from a state with the next epoch, and put generators where they were when it was saved."""
         if state == {}:  # that of a loader which had none; torchdata takes it for a beginning, too
             return
-        loaded = from_state(copy.deepcopy(state), loader, strict=strict, seeds=self._now(loader).seeds())
+        loaded = from_state(copy.deepcopy(state), loader, strict=strict)
         _dataset_state.load(loader, loaded)
         self._loaded = loaded
-        self._loads += 1
+        self.loads += 1
+        _generators(loader).put(loaded.random.now or {})
 
     def key(self, epoch: Epoch) -> str:
         """Return a name for an epoch that is the same on every rank, and belongs to no other epoch."""
-        return f"{self._loads}/{epoch.number}"
+        return f"{self.loads}/{epoch.number}"
 
     # -- beginning -------------------------------------------------------------------------------------------------
 
-    def begin(self, loader: Any) -> tuple[Epoch, Course, bool]:
-        """Begin the next epoch, or go on with one that was loaded; tell whether something of it was delivered."""
-        loaded, random = self._loaded, self._now(loader)
-        place = _beginning(loader) if loaded is None else loaded.place
+    def begin(self, loader: Any) -> tuple[Epoch, Indices | None]:
+        """Begin the next epoch, or resume one that was loaded. Draws what torch's loader draws at ``iter()``.
+
+        A state that was loaded stays, until the epoch that resumes from it has delivered something: an iterator that is
+        made and thrown away must not cost it.
+        """
+        loaded = self._loaded
         if loaded is not None:
-            random.restore(loaded.random, loaded.seeds, is_beginning=place.is_beginning, strict=loaded.strict)
+            self._persistent = loaded.random if loaded.random.is_persistent else None
             _load_dataset(loader, loaded.state)
-        states = random.states()
-        seed = _seed_of_rank(random.draw_seed())
-        epoch = Epoch(self._number if loaded is None else loaded.epoch, seed, states, place)
+        if loaded is None or loaded.random.began is None:
+            if loaded is not None:
+                self._loaded, self._number = None, loaded.epoch
+            drawn, indices = self._draw(loader)
+            place = _beginning(loader)
+            if loaded is not None and isinstance(loaded.place, SharePlace):
+                place = loaded.place  # shards of a dataset may keep their state from epoch to epoch
+            epoch = Epoch(self._number, drawn, place)
+        else:
+            epoch = Epoch(loaded.epoch, loaded.random, loaded.place, loaded)
+            indices = self._replay(loader, epoch, loaded)
+        if epoch.drawn.is_persistent:
+            self._persistent = epoch.drawn
         epoch.dataset_state = _dataset_state.state_now(loader)
-        course = self._shares(loader, epoch) if isinstance(place, SharePlace) else self._steps(loader, epoch, loaded)
+        self._epoch = epoch
+        if isinstance(epoch.began_at, IndexPlace) and indices is not None:
+            epoch.began_at = epoch.began_at._replace(sampler_epoch=epoch_of(loader), calls=indices.calls)
+        return epoch, indices
+
+    def start(self, loader: Any, epoch: Epoch, indices: Indices | None) -> Course:
+        """Return the tasks of an epoch whose first batch is asked for. Only now it counts as one."""
+        if epoch.loaded is None:
+            epoch.number = max(epoch.number, self._number)
+        self._number = epoch.number + 1
+        epoch.dataset_state = _dataset_state.state_now(loader)
+        course = self._shares(loader, epoch) if indices is None else self._steps(loader, epoch, indices)
         epoch.source = course.source
-        self._loaded, self._epoch, self._number = None, epoch, epoch.number + 1
-        return epoch, course, not place.is_beginning
+        return course
+
+    def resumed(self, epoch: Epoch) -> None:
+        """Note that an epoch that was loaded has delivered something, or that nothing was left of it."""
+        if self._loaded is epoch.loaded:
+            self._loaded = None
+        epoch.loaded = None
 
     def again(self, loader: Any, epoch: Epoch) -> Course:
         """Begin an epoch of shares once more: the same batches."""
-        return self._shares(loader, Epoch(epoch.number, epoch.seed, {}, SharePlace()))
+        return self._shares(loader, Epoch(epoch.number, epoch.drawn, SharePlace()))
 
-    def _now(self, loader: Any) -> Random:
-        return self._random.of(loader.generator, None if _is_iterable(loader) else loader._index_sampler)
+    def _draw(self, loader: Any) -> tuple[Drawn, Indices | None]:
+        """Draw what torch's loader draws when an epoch begins, from the same generators, in the same order.
+
+        Without workers that is: an iterator of the sampler, then the base seed. With workers it makes a second iterator
+        after that, and asks it for the first steps. Workers that stay have their base seed; for a later epoch only that
+        second iterator is made.
+        """
+        has_workers = loader.num_workers > 0
+        is_persistent = has_workers and loader.persistent_workers
+        before = self._persistent if is_persistent else None
+        seed, resets = (None, 0) if before is None else (before.seed, before.resets + 1)
+        generators, indices = _generators(loader), _indices(loader)
+        if has_workers and seed is None:
+            if indices is not None:
+                indices.start()
+            seed = draw_seed(loader.generator)
+        began: States = {}
+        if indices is not None:
+            before_start = generators.states() if generators.is_user_code else {}
+            indices.start()
+            if before_start:  # most samplers draw only when they are asked for an index
+                began = before_start if differing(before_start, generators.states()) else {}
+        if seed is None:
+            seed = draw_seed(loader.generator)
+        if indices is not None:
+            indices.prefetch()
+        return Drawn(seed, resets, is_persistent, began, None if indices is None else indices.asked), indices
+
+    def _replay(self, loader: Any, epoch: Epoch, loaded: Loaded) -> Indices | None:
+        """Have the sampler give again what it gave before the state was saved; the trainer's generators do not move."""
+        place, indices = epoch.place, _indices(loader)
+        if not isinstance(place, IndexPlace) or indices is None:
+            return None
+        sampler, step = loader._index_sampler, place.steps.first
+        is_over = step == length_of(sampler)  # its sampler may be at the next epoch
+        if step and not is_over:
+            _check_epoch(place.sampler_epoch, epoch_of(loader), strict=loaded.strict)
+        with _generators(loader).replaying(loaded.random.began or {}):
+            indices.start(place.mark)
+            is_same = indices.go_to(step, place.mark, place.calls, loaded.random.asked)
+        if not is_same and loaded.is_alike and not is_over:
+            check_indices(names_of(sampler), step, strict=loaded.strict)
+        indices.prefetch(step)
+        return indices
 
     def _facts(self, loader: Any, epoch: Epoch) -> dict[str, Any]:
         number = self._runs = max(self._runs + 1, epoch.number)
@@ -149,22 +244,26 @@ class Epochs:
         source = ShareSource(max(1, loader.num_workers), reached=epoch.place.shares, in_order=loader.in_order, **facts)
         return Course(facts["epoch"], epoch.seed, source)
 
-    def _steps(self, loader: Any, epoch: Epoch, loaded: Loaded | None) -> Course:
-        place, told = epoch.place, epoch_of(loader)
-        assert isinstance(place, IndexPlace)  # noqa: S101  the caller has looked
-        indices = Indices(loader._index_sampler, self._random)
-        if loaded is None or place.is_beginning:
-            indices.begin()
-        else:
-            is_over = place.steps.first == length_of(loader._index_sampler)  # its sampler may be at the next epoch
-            if not is_over:
-                _check_epoch(place.sampler_epoch, told, strict=loaded.strict)
-            if not indices.begin(place.steps.first, place.mark) and loaded.is_alike and not is_over:
-                check_indices(names_of(loader._index_sampler), place.steps.first, strict=loaded.strict)
+    def _steps(self, loader: Any, epoch: Epoch, indices: Indices) -> Course:
+        assert isinstance(epoch.place, IndexPlace)  # noqa: S101  the caller has looked
         facts = self._facts(loader, epoch)
-        source = IndexSource(indices, over=place.steps, in_order=loader.in_order, **facts)
-        epoch.place = place._replace(sampler_epoch=told)
+        source = IndexSource(
+            indices, over=epoch.place.steps, in_order=loader.in_order, is_ready=indices.is_ready, **facts
+        )
         return Course(facts["epoch"], epoch.seed, source, indices)
+
+
+def _generators(loader: Any) -> Generators:
+    """Return what the loader draws from now: frameworks set attributes at any time."""
+    return Generators(loader.generator, None if _is_iterable(loader) else loader._index_sampler)
+
+
+def _indices(loader: Any) -> Indices | None:
+    """Return the indices of a map-style dataset, for a sampler that is not started yet."""
+    if _is_iterable(loader):
+        return None
+    ahead = loader.num_workers * max(1, loader.prefetch_factor or 0)  # what torch's loader takes before the first batch
+    return Indices(loader._index_sampler, _generators(loader), ahead=ahead)
 
 
 def _seed_of_rank(seed: int) -> int:
@@ -188,7 +287,7 @@ def _load_dataset(loader: Any, state: Mapping[str, Any]) -> None:
 
 
 def _has_state(place: Place) -> bool:
-    """Tell whether a sampler of the user's has a say about where it goes on."""
+    """True if a sampler of the user's has a say about where it resumes."""
     return isinstance(place, IndexPlace) and place.mark.state is not None
 
 

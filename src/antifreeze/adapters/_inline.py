@@ -17,7 +17,8 @@ from antifreeze.child import (
     Task,
     UserError,
     failure_of,
-    preserved,
+    restore,
+    save,
     seed_now,
 )
 from antifreeze.crew import Decide, History, Source, can_go_on, user_error
@@ -43,7 +44,7 @@ class InlineBatches:
     ) -> None:
         self._make_program, self._make_source = make_program, make_source
         self._history, self._decide = history, decide
-        self._desk = Desk(None, slot=0, num_workers=1, on_error=on_error, seed=seed_now)
+        self._desk = Desk(None, slot=0, num_workers=1, on_error=on_error, seed=seed_now, times=history.stage_s)
         self._program: Any = None
         self._source: Any = None
         self._over = False
@@ -55,35 +56,39 @@ class InlineBatches:
 
     def __next__(self) -> Any:
         if self._watched is None:
-            self._stands = Stands()
-            self._watched = self._history.watched(self._stands, self._history.epochs)
+            self._start()
         try:
             return self._next()
         except BaseException:
-            self._watched.close()
+            if self._watched is not None:
+                self._watched.close()
             self._watched = None
             raise
 
-    def _next(self) -> Any:
-        self._history.asked()
+    def _start(self) -> None:
+        self._stands = Stands()
+        self._watched = self._history.watched(self._stands, self._history.epochs)
         if self._source is None:
             self._program, self._source = self._make_program(), self._make_source()
+
+    def _next(self) -> Any:
+        history, source = self._history, self._source
+        history.asked()
         while not self._over:
-            found = self._source.next()
+            found = source.next()
             if found is None:
                 break
             task = found[0]
             try:
                 batch, result = self._make(task)
             except Nothing:
-                self._source.took(Result(task.epoch, task.step))
+                source.took(Result(task.epoch, task.step))
                 continue
             except Ended:
-                self._source.took(Result(task.epoch, task.step, ended=True))
+                source.took(Result(task.epoch, task.step, ended=True))
                 break
-            self._source.took(result)
-            self._history.delivered(self._desk.num_samples, 0)
-            self._history.answered()
+            source.took(result)
+            history.made_here(self._desk.num_samples)
             return batch
         if not self._over:
             self._over = True
@@ -95,28 +100,35 @@ class InlineBatches:
         desk = self._desk
         while True:
             desk.clear(task.step)
+            failed: UserError | None = None
+            saved = save()
             try:
-                with preserved():
-                    batch = self._program.make(task, desk)
-                    return batch, self._result(task)
+                batch = self._program.make(task, desk)
+                result = self._result(task)
             except UserError as caught:
-                self._over = isinstance(task.what, Share)  # what comes later in it leads through what has failed
-                task = self._without(task, caught)
+                failed = caught
             finally:
-                self._account(task)
+                restore(saved)
+                if desk.skipped:
+                    self._account(task)
+            if failed is None:
+                return batch, result
+            self._over = isinstance(task.what, Share)  # what comes later in it leads through what has failed
+            try:
+                task = self._without(task, failed)
+            finally:
+                del failed  # its traceback holds this frame
 
     def _result(self, task: Task) -> Result:
         """Return what a worker would say of the batch. It is not taken apart, so that it has no fingerprint."""
-        facts: dict[str, Any] = {}
         if isinstance(task.what, Share):
-            facts = self._program.facts() | {"fingerprint": None}
-        return Result(task.epoch, task.step, packed=_HERE, **facts)
+            return Result(task.epoch, task.step, _HERE, **self._program.facts() | {"fingerprint": None})
+        return Result(task.epoch, task.step, _HERE)
 
     def _account(self, task: Task) -> None:
         for skip in self._desk.skipped:
             name = self._source.name(task, skip.sample, skip.position)
             self._history.skip(Skip(sample=name, reason=skip.reason, epoch=task.epoch, step=task.step))
-        self._history.spent(self._desk.times)
 
     def _without(self, task: Task, caught: UserError) -> Task:
         """Return the task without the sample that failed, if the user's function wants that; else raise."""

@@ -10,10 +10,11 @@ from typing import Any
 import torch.distributed
 
 from antifreeze.adapters._copied import CopiedIterator
-from antifreeze.adapters._epochs import Course, Epoch, Epochs
+from antifreeze.adapters._epochs import Epoch, Epochs
 from antifreeze.adapters._even_ranks import EvenRanks, take_part
 from antifreeze.adapters._state import SharePlace
 from antifreeze.adapters.torch import pin
+from antifreeze.core import AntifreezeError
 from antifreeze.crew import Batches
 
 _END = object()
@@ -22,22 +23,20 @@ _END = object()
 class EpochIterator:
     """An epoch as torch's loader gives it: it can be asked for its length, too.
 
-    Nothing is started or drawn before the first batch is asked for.
+    What torch's loader draws when an iterator is made is drawn then. Nothing is started before the first batch is asked
+    for.
     """
 
     def __init__(self, loader: Any, epochs: Epochs) -> None:
         self._loader, self._epochs = loader, epochs
-        self._epoch: Epoch | None = None
-        self._course: Course | None = None
-        self._batches: Iterator[Any] = iter(())
-        self._goes_on = False
-        """Whether the epoch is one that was loaded, and nothing of it was delivered here."""
+        self._batches: Iterator[Any] | None = None
         self._in_hand: Any = _END
         """A batch that has come and was not returned: an interrupt was faster."""
         # As in torch: what len(loader) has found before the epoch began, for iterable datasets only.
         self._length: int | None = loader._IterableDataset_len_called
         # Several threads may take batches, each another one. Reentrant: a signal's handler may ask, too.
         self._lock = threading.RLock()
+        self._begin()
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -50,14 +49,22 @@ class EpochIterator:
 
     def __next__(self) -> Any:
         with self._lock:
-            batch = self._next()
+            batch = self._in_hand
+            if batch is _END:
+                batch = self._take(self._batches or self._start())
+                if batch is _END:
+                    batch = self._take_of_next()
+            if self._loader.pin_memory:
+                batch = pin(batch)
+            self._note()
+            self._in_hand = _END
         if self._length is not None and (excess := self._excess()):
             warnings.warn(excess, stacklevel=2)
         return batch
 
     def _excess(self) -> str:
         """Return a warning if more batches were delivered than the dataset has samples, by its ``__len__``."""
-        place = self._epoch.place if self._epoch is not None else None
+        place = self._epoch.place
         # A rank that repeats its batches because others have more knows that it does.
         if not isinstance(place, SharePlace) or place.own is not None or place.batches <= (self._length or 0):
             return ""
@@ -72,26 +79,43 @@ class EpochIterator:
             "yield the shard of its worker only, see torch.utils.data.get_worker_info()."
         )
 
-    def _next(self) -> Any:
-        epoch = self._epoch or self._begin()
-        batch = self._in_hand = next(self._batches, _END) if self._in_hand is _END else self._in_hand
-        if batch is _END and self._goes_on:
-            # Nothing was left of the epoch that was loaded: its end is the beginning of the next one.
-            epoch = self._begin()
-            batch = self._in_hand = next(self._batches, _END)
-        if batch is _END:
-            epoch.is_done = True
-            raise StopIteration
-        self._goes_on = False
-        if self._loader.pin_memory:
-            batch = pin(batch)
-        self._note(epoch)
-        self._in_hand = _END
+    def _take(self, batches: Iterator[Any]) -> Any:
+        """Return the next batch, and ask the sampler when torch's loader would."""
+        try:
+            batch = self._in_hand = next(batches, _END)
+        except AntifreezeError:
+            if self._indices is not None:
+                self._indices.more()
+                self._epoch.stepped(self._course.source, self._indices)
+            raise
+        if self._indices is not None and batch is not _END:
+            self._indices.more()
         return batch
 
-    def _begin(self) -> Epoch:
-        epoch, course, goes_on = self._epochs.begin(self._loader)
-        batches = self._loader._batches(course)
+    def _take_of_next(self) -> Any:
+        """Return the first batch of the next epoch, if nothing was left of one that was loaded; else end."""
+        if self._epoch.loaded is not None:
+            self._epochs.resumed(self._epoch)
+            self._begin()
+            batch = self._take(self._start())
+            if batch is not _END:
+                return batch
+        if self._indices is not None:
+            self._epoch.stepped(self._course.source, self._indices)
+        self._epoch.is_done = True
+        raise StopIteration
+
+    def _begin(self) -> None:
+        self._loads = self._epochs.loads
+        self._epoch, self._indices = self._epochs.begin(self._loader)
+        self._batches = None
+
+    def _start(self) -> Iterator[Any]:
+        if self._loads != self._epochs.loads:
+            self._begin()  # frameworks make an iterator, and then load a state
+        epoch = self._epoch
+        self._course = self._epochs.start(self._loader, epoch, self._indices)
+        batches: Iterator[Any] = self._loader._batches(self._course)
         if self._loader._uneven and take_part(torch.distributed):
             place: Any = epoch.place
             batches = EvenRanks(
@@ -102,8 +126,8 @@ class EpochIterator:
                 count=place.batches,
                 own=place.own,
             )
-        self._epoch, self._course, self._batches, self._goes_on = epoch, course, batches, goes_on
-        return epoch
+        self._batches = batches
+        return batches
 
     def _repeated(self, epoch: Epoch) -> Iterator[Any]:
         """Begin the epoch once more, on a rank whose data has ended before that of others."""
@@ -111,13 +135,18 @@ class EpochIterator:
         batches: Iterator[Any] = self._loader._batches(self._course)
         return batches
 
-    def _note(self, epoch: Epoch) -> None:
-        assert self._course is not None  # noqa: S101  it was begun
-        if not isinstance(self._batches, EvenRanks):
-            epoch.delivered(self._course, None, None)
-            return
-        count, own = self._batches.count, self._batches.own
-        epoch.delivered(self._course, count, own if own is not None and count > own else None)
+    def _note(self) -> None:
+        """Note that a batch is handed over."""
+        epoch, batches, source = self._epoch, self._batches, self._course.source
+        if epoch.loaded is not None:
+            self._epochs.resumed(epoch)
+        if self._indices is not None:
+            epoch.stepped(source, self._indices)
+        elif isinstance(batches, EvenRanks):
+            count, own = batches.count, batches.own
+            epoch.delivered(source, count, own if own is not None and count > own else None)
+        else:
+            epoch.delivered(source, None, None)
 
     def _shutdown_workers(self) -> None:
         """End the workers now. Scripts ask torch's iterator for this by its private name, to restart workers."""

@@ -1,112 +1,219 @@
-"""Where a loader's random numbers come from: the seed of each epoch, and what its sampler draws."""
+"""The random generators that a loader draws from: their states, saved as text and put back.
+
+A loader draws what torch's loader draws, from the trainer's own generators: the seed of an epoch from ``generator=`` or
+from torch's global generator, and whatever its sampler draws, wherever it draws it from. To resume, the sampler runs
+again from the states in which its epoch began (``replaying``), and the generators themselves are put where they were
+when the state was saved (``put``).
+
+A Mersenne twister has 2.5 KB of state, so a state of the loader has a few KB. The states of the beginning and of the
+moment of saving mostly share their words, and then the second costs a few bytes: it is compressed against the first.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
+import random
+import struct
+import zlib
+from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
-from antifreeze.adapters._draws import Draws, state_of
-from antifreeze.adapters._samplers import chain_of, generators_of
-from antifreeze.core import settle
+from antifreeze.adapters._samplers import chain_of, draws_globally, generators_of, is_known
 
-_LOST = "the order and the random numbers are not those that they would have been"
+_MAX_NBYTES = 1 << 16
+"""No generator's state is larger; a text that claims more is damaged."""
+_WORDS = 625  # of Python's and NumPy's twister: 624, and the position
+_SEED = "seed "  # what follows is all there is to a generator that was just seeded
+_GAUSS = struct.Struct("<?d")
 
-States = dict[str, torch.Tensor]
-"""The states of generators, by name."""
+States = dict[str, Any]
+"""The states of generators, by name, each as its library gives it."""
 
 
-class Random:
-    """The generators of a loader: its own, the one it was given, and those of its sampler."""
+def draw_seed(generator: torch.Generator | None) -> int:
+    """Return the seed of an epoch, drawn as torch's loader draws its base seed."""
+    return int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
 
-    def __init__(self) -> None:
-        self._given: torch.Generator | None = None
-        self._sampler: Any = None
-        self._own: torch.Generator | None = None
-        self._seen = 0
-        """The seed that torch had when this loader last looked at it."""
-        self._draws: dict[str, Draws] = {}
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_own": None, "_given": None, "_sampler": None}
+class Generators:
+    """The generators that a loader with this ``generator=`` and this sampler may draw from.
 
-    def of(self, given: torch.Generator | None, sampler: Any) -> Random:
-        """Return this, after a look at what the loader has now: frameworks set attributes at any time."""
-        self._given, self._sampler = given, sampler
-        return self
+    They are torch's global one and those of ``torch.Generator`` that the loader or its sampler holds; with a sampler
+    that is user code, also ``random`` and ``numpy.random``.
+    """
 
-    def own(self) -> torch.Generator:
-        """Return the generator that this loader draws from instead of the trainer's.
-
-        It begins with the trainer's state, and again when torch was seeded anew; what the trainer draws in between does
-        not change a batch.
-        """
-        if self._own is None or torch.initial_seed() != self._seen:
-            self._set_own(torch.get_rng_state())
-        assert self._own is not None  # noqa: S101  it was set
-        return self._own
-
-    def draw_seed(self) -> int:
-        """Return the seed of an epoch."""
-        return int(torch.empty((), dtype=torch.int64).random_(generator=self._given or self.own()).item())
-
-    @contextmanager
-    def in_place(self) -> Iterator[None]:
-        """Put the loader's own random numbers in place of the trainer's for a ``with`` block."""
-        own, before = self.own(), torch.get_rng_state()
-        torch.set_rng_state(own.get_state())
-        try:
-            yield
-            own.set_state(torch.get_rng_state())
-        finally:
-            torch.set_rng_state(before)
+    def __init__(self, given: torch.Generator | None, sampler: Any) -> None:
+        chain = [] if sampler is None else chain_of(sampler)
+        self.is_user_code = not all(is_known(s) for s in chain)
+        """Whether the sampler may draw from anything, at any time."""
+        theirs = [g for g in generators_of(chain) if g.device.type == "cpu"]
+        if any(draws_globally(s) for s in chain):
+            theirs.insert(0, torch.default_generator)
+        mine = torch.default_generator if given is None else given
+        names = {id(torch.default_generator): "torch"} | ({} if given is None else {id(given): "generator"})
+        self._torch = {names.get(id(g), f"sampler {i}"): g for i, g in enumerate(theirs)}
+        self._theirs = set(self._torch)
+        self._torch.setdefault(names[id(mine)], mine)
 
     def states(self) -> States:
-        """Return where all generators stand, and the loader's own would, before the next epoch."""
-        is_new = self._own is None or torch.initial_seed() != self._seen
-        own = {"own": torch.get_rng_state() if is_new or self._own is None else self._own.get_state()}
-        return (own if self._needs_own() else {}) | {name: g.get_state() for name, g in self._others().items()}
+        """Return the present states."""
+        states: States = {name: generator.get_state() for name, generator in self._torch.items()}
+        if self.is_user_code:
+            states["random"] = random.getstate()
+            numpy = np.random.get_state(legacy=False)
+            if numpy["bit_generator"] == "MT19937":
+                states["numpy"] = numpy
+        return states
 
-    def seeds(self) -> dict[str, int]:
-        """Return what all generators were seeded with last."""
-        return {"own": torch.initial_seed()} | {name: g.initial_seed() for name, g in self._others().items()}
+    def states_for_sampler(self) -> States:
+        """Return the present states of what the sampler may draw from."""
+        if self.is_user_code:
+            return self.states()
+        return {name: self._torch[name].get_state() for name in self._theirs}
 
-    def describe(self, states: States) -> dict[str, Any]:
-        """Return states in few words."""
-        return {name: self._draws.setdefault(name, Draws()).describe(state) for name, state in states.items()}
+    def put(self, states: States) -> None:
+        """Put every generator that is here into its state."""
+        for name, state in states.items():
+            if name == "random":
+                random.setstate(state)
+            elif name == "numpy":
+                np.random.set_state(state)
+            elif name in self._torch:
+                self._torch[name].set_state(state)
 
-    def restore(self, saved: Mapping[str, Any], seeds: Mapping[str, int], *, is_beginning: bool, strict: bool) -> None:
-        """Put all generators where they were.
+    @contextmanager
+    def replaying(self, states: States) -> Iterator[None]:
+        """Have generators continue from earlier states in a ``with`` block, and put them back after it."""
+        before = self.states()
+        try:
+            self.put(states)
+            yield
+        finally:
+            self.put(before)
 
-        Args:
-            saved: where they were, in few words.
-            seeds: what they were seeded with when the state was loaded. Who seeds one after that, before an epoch
-                begins, wants other random numbers; unless the seed is the one that it had when it was saved.
-            is_beginning: whether an epoch begins there.
-            strict: whether another seed of the given generator is an error.
-        """
-        now = self.seeds()
-        known = {name: (seeds.get(name), saved.get(name, {}).get("seed")) for name in now}
-        left = {name for name in now if is_beginning and now[name] not in known[name]}
-        if "given" in saved and "given" in now and "given" not in left:
-            seed = saved["given"]["seed"]
-            settle({"generator": (seed, now["given"])} if seed != now["given"] else {}, strict=strict, lost=_LOST)
-        for name, generator in self._others().items():
-            if name in saved and name not in left:
-                generator.set_state(state_of(saved[name]))
-        if "own" in saved and "own" not in left:
-            self._set_own(state_of(saved["own"]))
 
-    def _set_own(self, state: torch.Tensor) -> None:
-        self._own, self._seen = torch.Generator(), torch.initial_seed()
-        self._own.set_state(state)
+def differing(states: States, other: States) -> States:
+    """Return the states that are not the same among others."""
+    known = _all_bytes(other)
+    return {name: state for name, state in states.items() if _to_bytes(name, state) != known.get(name)}
 
-    def _needs_own(self) -> bool:
-        return self._given is None or any(getattr(s, "generator", self) is None for s in chain_of(self._sampler))
 
-    def _others(self) -> dict[str, torch.Generator]:
-        given = {} if self._given is None else {"given": self._given}
-        others = [g for g in generators_of(self._sampler) if g is not self._given and g.device.type == "cpu"]
-        return given | {f"sampler {number}": g for number, g in enumerate(others)}
+class Drawn(NamedTuple):
+    """What a saved state says of random numbers."""
+
+    seed: int | None = None
+    """The base seed of the epoch, or of the workers that stay for the next one."""
+    resets: int = 0
+    """How many epochs these workers began before, with ``persistent_workers=True``: no seed is drawn for them."""
+    is_persistent: bool = False
+    began: States | None = None
+    """Where generators were when the epoch's sampler was started; None if no epoch had begun."""
+    asked: States | None = None
+    """Where they were when it was first asked for an index: others may have drawn in between. None if it was not."""
+    now: States | None = None
+    """Where they were when the state was saved."""
+
+
+def to_plain(drawn: Drawn) -> dict[str, Any]:
+    """Return it as numbers and texts."""
+    plain: dict[str, Any] = {"seed": drawn.seed, "resets": drawn.resets, "persistent": drawn.is_persistent}
+    moments = {"began": drawn.began, "asked": drawn.asked, "now": drawn.now}
+    found = {moment: _all_bytes(states) for moment, states in moments.items() if states is not None}
+    # What user code of a sampler has not drawn from since the epoch began is left out: it would only be large.
+    earliest = found.get("now", {}) | found.get("asked", {}) | found.get("began", {})
+    unused = {name for name in ("random", "numpy") if earliest.get(name) == found.get("now", {}).get(name)}
+    known: dict[str, bytes] = {}
+    for moment, states in found.items():
+        new = {name: raw for name, raw in states.items() if name not in unused and raw != known.get(name)}
+        plain[moment] = {name: _to_text(name, raw, known.get(name, b"")) for name, raw in new.items()}
+        known |= new
+    return plain
+
+
+def from_plain(plain: Mapping[str, Any]) -> Drawn:
+    """Return what was saved. Raises ValueError, TypeError or KeyError if it is damaged."""
+    seed, resets = plain["seed"], plain["resets"]
+    if (seed is not None and type(seed) is not int) or type(resets) is not int or resets < 0:
+        raise ValueError(f"seed {seed!r:.50} and resets {resets!r:.50} are not numbers")
+    if seed is None and "began" in plain:
+        raise ValueError("an epoch that has begun has a seed")
+    known: dict[str, bytes] = {}
+    found: dict[str, States | None] = {}
+    for moment in ("began", "asked", "now"):
+        known |= {n: _from_text(n, text, known.get(n, b"")) for n, text in plain.get(moment, {}).items()}
+        found[moment] = {n: _from_bytes(n, raw) for n, raw in known.items()} if moment in plain else None
+    return Drawn(seed, resets, bool(plain["persistent"]), found["began"], found["asked"], found["now"])
+
+
+def _all_bytes(states: States | None) -> dict[str, bytes]:
+    return {name: _to_bytes(name, state) for name, state in (states or {}).items()}
+
+
+# -- one state ------------------------------------------------------------------------------------------------------
+
+
+def _to_bytes(name: str, state: Any) -> bytes:
+    if name == "random":
+        return array("I", state[1]).tobytes() + _GAUSS.pack(state[2] is not None, state[2] or 0.0)
+    if name == "numpy":
+        words = state["state"]["key"].astype(np.uint32).tobytes() + array("I", [state["state"]["pos"]]).tobytes()
+        return bytes(words) + _GAUSS.pack(bool(state["has_gauss"]), state["gauss"])
+    return bytes(state.numpy().tobytes())
+
+
+def _from_bytes(name: str, raw: bytes) -> Any:
+    if name not in ("random", "numpy"):
+        return _generator(raw).get_state()
+    words, (has_gauss, gauss) = array("I", raw[: 4 * _WORDS]), _GAUSS.unpack(raw[4 * _WORDS :])
+    if words[-1] > _WORDS - 1:
+        raise ValueError(f"the state of {name!r} is not one of a Mersenne twister")
+    if name == "random":
+        return 3, tuple(words), gauss if has_gauss else None
+    twister = {"key": np.array(words[:-1], np.uint32), "pos": words[-1]}
+    return {"bit_generator": "MT19937", "state": twister, "has_gauss": int(has_gauss), "gauss": gauss}
+
+
+def _to_text(name: str, raw: bytes, known: bytes = b"") -> str:
+    if name not in ("random", "numpy"):
+        seed = _generator(raw).initial_seed()
+        if raw == _to_bytes(name, torch.Generator().manual_seed(seed).get_state()):
+            return f"{_SEED}{seed}"
+    # Torch keeps each 32-bit word in 64 bits: byte by byte, half of the columns are zero and cost nothing.
+    compress = zlib.compressobj(1, zdict=_columns(known)) if known else zlib.compressobj(1)
+    return base64.urlsafe_b64encode(compress.compress(_columns(raw)) + compress.flush()).decode()
+
+
+def _from_text(name: str, text: str, known: bytes = b"") -> bytes:
+    if text.startswith(_SEED):
+        return _to_bytes(name, torch.Generator().manual_seed(int(text[len(_SEED) :])).get_state())
+    expand = zlib.decompressobj(zdict=_columns(known)) if known else zlib.decompressobj()
+    try:
+        raw = expand.decompress(base64.urlsafe_b64decode(text), _MAX_NBYTES)
+    except (binascii.Error, zlib.error) as error:
+        raise ValueError(f"not the state of a generator: {error}") from error
+    if not expand.eof:
+        raise ValueError("not the state of a generator: it does not end")
+    return _rows(raw)
+
+
+def _generator(raw: bytes) -> torch.Generator:
+    generator = torch.Generator()
+    try:
+        generator.set_state(torch.frombuffer(bytearray(raw), dtype=torch.uint8))
+    except RuntimeError as error:
+        raise ValueError(f"not the state of a generator: {error}") from error
+    return generator
+
+
+def _columns(raw: bytes) -> bytes:
+    return raw if len(raw) % 8 else np.frombuffer(raw, np.uint8).reshape(-1, 8).T.tobytes()
+
+
+def _rows(columns: bytes) -> bytes:
+    return columns if len(columns) % 8 else np.frombuffer(columns, np.uint8).reshape(8, -1).T.tobytes()

@@ -3,17 +3,46 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from typing import Any
 
 import torch
+import torch.utils.data as tud
 
 from antifreeze.child import has_state
 
+_DRAW_NOTHING = (list, tuple, range, tud.SequentialSampler, tud.BatchSampler, tud.DistributedSampler)
+"""Neither from the trainer's generators nor from one that they are given; torch's distributed sampler makes its own."""
+_DRAW = (tud.RandomSampler, tud.SubsetRandomSampler, tud.WeightedRandomSampler)
+"""From their ``generator``, or else from torch's global one."""
 
-def is_torchs(sampler: Any) -> bool:
-    """Tell whether a sampler, and the one in it, are torch's own."""
-    inner = getattr(sampler, "sampler", None)
-    return type(sampler).__module__.startswith("torch.") and (inner is None or is_torchs(inner))
+
+def is_known(sampler: Any) -> bool:
+    """True if it is known what this sampler draws, not counting the one in it: user code may draw from anywhere."""
+    return type(sampler) in _DRAW_NOTHING or type(sampler) in _DRAW
+
+
+def draws_globally(sampler: Any) -> bool:
+    """True if this sampler, not counting the one in it, may draw from torch's global generator."""
+    return not is_known(sampler) or (type(sampler) in _DRAW and sampler.generator is None)
+
+
+def free_steps(sampler: Any) -> float:
+    """Return how many steps can be taken from a sampler early without anybody noticing, once it has given its first.
+
+    With its first index, a sampler of torch draws all that it ever draws from a generator that others see. The
+    exception is a ``RandomSampler`` with a generator: it draws once more when it is asked in vain, and, with
+    replacement or for more samples than there are, in between. Samplers that are user code may draw at any step.
+    """
+    chain = chain_of(sampler)
+    if not all(is_known(s) for s in chain):
+        return 0
+    late = [s for s in chain if type(s) is tud.RandomSampler and s.generator is not None]
+    if not late:
+        return math.inf
+    length = length_of(sampler)
+    is_once = all(not s.replacement and s.num_samples == len(s.data_source) for s in late)
+    return length - 1 if is_once and length is not None else 0
 
 
 def chain_of(sampler: Any) -> list[Any]:
@@ -35,9 +64,9 @@ def names_of(sampler: Any) -> str:
     return " of ".join(type(s).__name__ for s in chain_of(sampler))
 
 
-def generators_of(sampler: Any) -> list[torch.Generator]:
-    """Return the generators that a sampler, or the one in it, draws from."""
-    found = [getattr(s, "generator", None) for s in chain_of(sampler)]
+def generators_of(samplers: list[Any]) -> list[torch.Generator]:
+    """Return the generators that samplers hold."""
+    found = [getattr(s, "generator", None) for s in samplers]
     return list({id(g): g for g in found if isinstance(g, torch.Generator)}.values())
 
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import torch.distributed
 from torch.utils.data import IterableDataset
 
-from antifreeze.adapters._draws import check_description
 from antifreeze.adapters._even_ranks import take_part
 from antifreeze.adapters._indices import Mark, runs_of
+from antifreeze.adapters._random import Drawn, from_plain, to_plain
 from antifreeze.adapters._samplers import chain_of, length_of, names_of
 from antifreeze.child import Stand, has_state, opened_state, sealed_state
 from antifreeze.core import StateMismatch, check_kind, compare, settle
@@ -21,7 +21,9 @@ from antifreeze.crew import Reached, Steps
 logger = logging.getLogger("antifreeze")
 
 KIND = "DataLoader"
-VERSION = 1
+VERSION = 2
+_FIRST_VERSION = 2
+"""Before it, generators were kept as a seed and a number of draws, from a copy that only the loader drew from."""
 _SIZES = ("batch_size", "sampler.num_replicas")
 _LOST = "samples of this epoch may come twice or not at all"
 _NAMES_OF_ACCELERATE = {"rank": "process_index", "num_replicas": "num_processes"}
@@ -35,6 +37,8 @@ class IndexPlace(NamedTuple):
     mark: Mark = Mark()
     sampler_epoch: Any = None
     """What the sampler was told by ``set_epoch``, if it can be told."""
+    calls: int = 0
+    """How often the sampler was asked: it runs ahead of what is delivered."""
 
     @property
     def is_beginning(self) -> bool:
@@ -66,12 +70,10 @@ class Loaded(NamedTuple):
     state: Mapping[str, Any]
     epoch: int
     place: Place
-    random: Mapping[str, Any]
+    random: Drawn
     strict: bool
     is_alike: bool
     """Whether the sampler should give this rank the indices that it gave before."""
-    seeds: Mapping[str, int]
-    """What generators were seeded with when the state was loaded."""
 
 
 def check_indices(names: str, step: int, *, strict: bool) -> None:
@@ -141,9 +143,9 @@ def _plain(value: Any) -> Any:
 # -- out ------------------------------------------------------------------------------------------------------------
 
 
-def to_state(epoch: int, place: Place, random: Mapping[str, Any], loader: Any) -> dict[str, Any]:
+def to_state(epoch: int, place: Place, random: Drawn, loader: Any) -> dict[str, Any]:
     """Return a place as plain numbers and texts, and states of the user's objects as these gave them."""
-    state: dict[str, Any] = {"version": VERSION, "kind": KIND, "epoch": epoch, "random": dict(random)}
+    state: dict[str, Any] = {"version": VERSION, "kind": KIND, "epoch": epoch, "random": to_plain(random)}
     state["loader"] = facts_of(loader)
     return state | (_index_state(place, loader) if isinstance(place, IndexPlace) else _share_state(place))
 
@@ -151,6 +153,8 @@ def to_state(epoch: int, place: Place, random: Mapping[str, Any], loader: Any) -
 def _index_state(place: IndexPlace, loader: Any) -> dict[str, Any]:
     steps, mark = place.steps, place.mark
     state: dict[str, Any] = {"step": steps.first, "indices": mark.fingerprint}
+    if place.calls != steps.first:
+        state["calls"] = place.calls
     if steps.until != steps.first:
         state |= {"until": steps.until, "missing": runs_of(steps)}
     optional = {"rank": _rank_of(loader), "sampler_epoch": place.sampler_epoch}
@@ -179,15 +183,19 @@ def _share_state(place: SharePlace) -> dict[str, Any]:
 # -- in -------------------------------------------------------------------------------------------------------------
 
 
-def from_state(state: Any, loader: Any, *, strict: bool, seeds: Mapping[str, int]) -> Loaded:
+def from_state(state: Any, loader: Any, *, strict: bool) -> Loaded:
     """Return what the next epoch begins with; raise StateMismatch if the state does not fit, or warn."""
     check_kind(state, kind=KIND, version=VERSION)
+    if state["version"] < _FIRST_VERSION:
+        raise StateMismatch(
+            f"the state has version {state['version']}, this antifreeze knows versions from {_FIRST_VERSION} on",
+            hint="it was saved by an older antifreeze, whose epochs had another order; begin the epoch again",
+            differences={"version": (state["version"], VERSION)},
+        )
     try:
         saved = dict(state["loader"])
         place = _share_place(state, saved) if saved["dataset"] == "iterable" else _index_place(state)
-        for described in state["random"].values():
-            check_description(described)
-        loaded = Loaded(state, _natural(state["epoch"]), place, dict(state["random"]), strict, True, seeds)
+        loaded = Loaded(state, _natural(state["epoch"]), place, from_plain(state["random"]), strict, True)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StateMismatch(
             f"the state is damaged: {type(error).__name__}: {error}",
@@ -223,7 +231,8 @@ def _index_place(state: Mapping[str, Any]) -> IndexPlace:
     mark = Mark(
         _natural(state["indices"]), None if own is None else sealed_state(own), bool(state.get("sampler_at_end"))
     )
-    return IndexPlace(Steps(first, until, tuple(itertools.chain(*runs))), mark, state.get("sampler_epoch"))
+    steps, calls = Steps(first, until, tuple(itertools.chain(*runs))), _natural(state.get("calls", first))
+    return IndexPlace(steps, mark, state.get("sampler_epoch"), calls)
 
 
 def _share_place(state: Mapping[str, Any], facts: Mapping[str, Any]) -> SharePlace:

@@ -36,8 +36,9 @@ class DataLoader(torch.utils.data.DataLoader[Sample]):
     """Takes every argument of ``torch.utils.data.DataLoader``, and means the same.
 
     Workers are processes of their own, never forks of this one. A worker that dies or stands still is replaced, and
-    what it had to make is made again: the same batches, in the same order. Random numbers belong to the batch, so they
-    do not depend on ``num_workers``, and this process's own are not touched.
+    what it had to make is made again: the same batches, in the same order. The order of every epoch is torch's for the
+    same seeds. Random numbers inside the dataset and ``collate_fn`` belong to the batch: they do not depend on
+    ``num_workers``, and do not advance this process's generators.
 
     Args:
         dataset, batch_size, shuffle, sampler, batch_sampler, num_workers, collate_fn, pin_memory, drop_last, timeout,
@@ -115,7 +116,11 @@ class DataLoader(torch.utils.data.DataLoader[Sample]):
         """Do nothing: ``report()`` says how many workers would help, after measuring it."""
 
     def __iter__(self) -> Any:
-        """Return an iterator over one epoch. Nothing is started or drawn before its first batch is asked for."""
+        """Return an iterator over one epoch.
+
+        Draws from ``generator``, or from torch's global generator, and from the sampler what torch's loader draws. No
+        process is started before the first batch is asked for.
+        """
         return EpochIterator(self, self._epochs)
 
     def prestart(self) -> None:
@@ -136,18 +141,19 @@ class DataLoader(torch.utils.data.DataLoader[Sample]):
         return EpochIterator(self, self._epochs)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the iteration that was begun last stands: after the last batch that was delivered.
+        """Return the position of the iteration that was begun last: after the last batch that was delivered.
 
-        It is small, and JSON can hold it, but for what ``state_dict()`` of your own dataset or sampler returns: that
-        is in it as it is.
+        It has a few KB, and JSON can hold it, but for what ``state_dict()`` of your own dataset or sampler returns:
+        that is in it as it is.
         """
         return self._epochs.state_dict(self)
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
-        """Have the next iteration go on where a state was saved; the epochs after it are those that would have come.
+        """Resume where a state was saved with the next iteration; the epochs after it are those that would have come.
 
-        What cannot be continued exactly is refused with ``StateMismatch``. With ``strict=False`` the loader goes on as
-        well as it can, and a warning says what is lost.
+        The generators that the loader draws from, torch's global one included, are put where they were when the state
+        was saved. What cannot be continued exactly is refused with ``StateMismatch``. With ``strict=False`` the loader
+        resumes as well as it can, and a warning says what is lost.
         """
         self._epochs.load_state_dict(self, state, strict=strict)
 
@@ -161,8 +167,9 @@ class DataLoader(torch.utils.data.DataLoader[Sample]):
                 on_error=self._make_terms().on_error,
                 decide=self._decide,
             )
-        # Two is what torch writes there if nothing was said.
+        # Two is what torch writes there if nothing was said. A sampler that must not run ahead keeps to it.
         said = self._given_prefetch is not None or self.prefetch_factor not in (None, 2)
+        said |= course.indices is not None and not course.indices.runs_ahead
         return Batches(
             self._quarters,
             self._make_crew,

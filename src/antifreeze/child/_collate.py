@@ -22,9 +22,15 @@ __all__ = ["AsTensor", "collate_arrays", "convert_arrays", "default_collate", "d
 _TEXT_OR_OBJECT = re.compile("[SaUO]")
 
 
+_found: dict[str, Any] = {}
+
+
 def _from_torch(name: str) -> Any:
     """Return a function of ``torch.utils.data`` if that is loaded; it is never imported from here."""
-    return getattr(sys.modules.get("torch.utils.data"), name, None)
+    function = _found.get(name)
+    if function is None:
+        function = _found[name] = getattr(sys.modules.get("torch.utils.data"), name, None)
+    return function
 
 
 def default_collate(samples: Sequence[Any]) -> Any:

@@ -20,19 +20,30 @@ class Desk:
     """One task's notes. The same desk serves all tasks of a worker, one after the other."""
 
     def __init__(
-        self, board: BoardWriter | None, *, slot: int, num_workers: int, on_error: str, seed: Seed = seed_now
+        self,
+        board: BoardWriter | None,
+        *,
+        slot: int,
+        num_workers: int,
+        on_error: str,
+        seed: Seed = seed_now,
+        times: dict[str, float] | None = None,
     ) -> None:
         self.slot, self.num_workers, self.on_error = slot, num_workers, on_error
         self.seed = seed
         """Sets the random numbers that user code sees. Without workers, that is done around the whole batch."""
         self._board = board
+        self.is_watched = board is not None
+        """Whether somebody looks at what is written down: without workers, nobody does."""
+        self._times = times
+        """Where seconds are counted for all tasks together, if they are not counted for each."""
         self.clear(-1)
 
     def clear(self, step: int) -> None:
         """Begin another task."""
         self.step = step
         self.skipped: list[Skip] = []
-        self.times: dict[str, float] = {}
+        self.times: dict[str, float] = {} if self._times is None else self._times
         self.num_samples = 0
         self._position = -1
 

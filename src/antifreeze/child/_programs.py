@@ -74,7 +74,7 @@ class Samples:
     def collate(self, samples: Any, indices: Sequence[Any], desk: Desk) -> Any:
         """Return a batch of the samples with these indices; what does not fit together is named."""
         desk.num_samples = len(samples) if isinstance(samples, list | tuple) else operator.length_hint(indices)
-        began_s = desk.begin(Stage.COLLATE)
+        began_s = desk.begin(Stage.COLLATE) if desk.is_watched else time.perf_counter()
         try:
             return (self._collate_fn or default_collate)(samples)
         except BaseException as error:
@@ -139,11 +139,12 @@ class MapProgram(Samples):
         samples: list[Any] = []
         began_s = time.perf_counter()
         dataset, append, without = self.dataset, samples.append, set(skip)
-        for index in desk.samples(Stage.FETCH, indices, skip):
+        is_plain = not skip and not desk.is_watched  # then nothing is written down, and the position can be counted
+        for index in indices if is_plain else desk.samples(Stage.FETCH, indices, skip):
             try:
                 append(dataset[index])
             except BaseException as error:  # noqa: BLE001  border: user code may raise anything, sys.exit among it
-                name, position = f"sample {index!r}", desk.position
+                name, position = f"sample {index!r}", len(samples) + len(without) if is_plain else desk.position
                 desk.failed(UserError(f"dataset[{index!r}]", error, sample=name, position=position, can_skip=True))
                 without.add(position)
         desk.add(Stage.FETCH, time.perf_counter() - began_s)

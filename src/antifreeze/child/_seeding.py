@@ -1,9 +1,17 @@
-"""Random numbers that belong to the step: user code sees the same ones whoever runs it, and leaves no trace."""
+"""Random numbers that belong to the step: user code sees the same ones whoever runs it, and leaves no trace.
+
+Without workers, the trainer's generators are saved before each batch, seeded for it, and put back after it. That must
+not cost more than a small batch does, and the libraries' own functions take 60 µs for it, because they turn 624 words
+into Python numbers and back. So the words are copied as bytes, where they are in memory. Where they are is found out by
+looking for what the libraries' functions return; if it is not found, those functions are used.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import itertools
 import random
+import struct
 import sys
 from typing import Any
 
@@ -12,14 +20,19 @@ from numpy.random.mtrand import get_bit_generator, set_bit_generator
 
 from antifreeze.core import step_seed
 
-_MEMORY = ctypes.c_char * (624 * 4 + 4)  # the words of a Mersenne twister, and the place of the next one
+_Twister, _seed_numpy = np.random.MT19937, np.random.seed
+_WORDS = 624
+_HALF = 2 * _WORDS  # in bytes
+_MEMORY = ctypes.c_char * (4 * _WORDS + 4)  # the words of a Mersenne twister and the position of the next one
+_START = _WORDS.to_bytes(4, sys.byteorder)
+"""The position of a twister none of whose words was used."""
 
 
 def seed_now(seed: int, epoch: int, step: int) -> None:
     """Seed ``random``, ``numpy.random`` and, if it is there, torch for one step. Nothing is put back."""
     global _late
-    _late = step_seed(seed=seed, epoch=epoch, step=step)
-    _seed(_late)
+    _late = value = step_seed(seed, epoch, step)
+    _seed(value)
 
 
 def seed_late() -> None:
@@ -29,105 +42,154 @@ def seed_late() -> None:
         generator.manual_seed(_late)
 
 
-def seeded(seed: int, epoch: int, step: int) -> _Seeded:
+class seeded:  # noqa: N801  used like a function
     """Seed as ``seed_now`` does for a ``with`` block, and put back at its end what was there before."""
-    return _Seeded(step_seed(seed=seed, epoch=epoch, step=step))
+
+    __slots__ = ("_saved", "_value")
+
+    def __init__(self, seed: int, epoch: int, step: int) -> None:
+        self._value = step_seed(seed=seed, epoch=epoch, step=step)
+
+    def __enter__(self) -> None:
+        self._saved = save()
+        _seed(self._value)
+
+    def __exit__(self, *_: object) -> None:
+        restore(self._saved)
 
 
-def preserved() -> _Seeded:
-    """Put back at the end of a ``with`` block what was there before, whatever is seeded inside."""
-    return _Seeded(None)
+Saved = tuple[Any, ...]
+"""Where the generators of this process were."""
+
+
+def save() -> Saved:
+    """Return the states of all generators, for ``restore``."""
+    numpy = get_bit_generator()
+    memory = _numpy[1] if _numpy[0] is numpy else _memory_of(numpy)
+    torch = _torch or _torch_generator()
+    return (
+        _python.getstate() if _python_memory is None else _python_memory.raw,
+        _python.gauss_next,
+        numpy,
+        memory,
+        np.random.get_state(legacy=False) if memory is None else memory.raw,
+        None if memory is None else _gauss.raw,
+        torch,
+        None if torch is None else torch.get_state(),
+    )
+
+
+def restore(saved: Saved) -> None:
+    """Put all generators back where ``save`` found them."""
+    python, gauss_next, numpy, memory, words, gauss, torch, torch_state = saved
+    if _python_memory is None:
+        _python.setstate(python)
+    else:
+        _python_memory.raw = python
+    _python.gauss_next = gauss_next
+    if get_bit_generator() is not numpy:
+        set_bit_generator(numpy)
+    if memory is None:
+        np.random.set_state(words)
+    else:
+        memory.raw, _gauss.raw = words, gauss
+    if torch is not None:
+        torch.set_state(torch_state)
 
 
 _late: int | None = None
+_torch: Any = None
 
 
 def _torch_generator() -> Any:
     # Never imported on the user's behalf: it takes a second and 150 MB. While it is being imported, it has none yet.
-    return getattr(sys.modules.get("torch"), "default_generator", None)
+    global _torch
+    if _torch is None:
+        _torch = getattr(sys.modules.get("torch"), "default_generator", None)
+    return _torch
 
 
 def _seed(value: int) -> None:
-    random.seed(value)
-    if not isinstance(get_bit_generator(), np.random.MT19937):
-        set_bit_generator(np.random.MT19937(0))  # the user has put another one there, without seed()
-    np.random.seed(value % 2**32)
-    generator = _torch_generator()
-    if generator is not None:
-        generator.manual_seed(value)
+    numpy = get_bit_generator()
+    if type(numpy) is not _Twister:
+        numpy = _Twister(0)
+        set_bit_generator(numpy)  # the user has put another one there, without seed()
+    # Not the bits that torch takes. Both make their words in the same way, and coins that are tossed with the one would
+    # fall as those tossed with the other.
+    _seed_numpy(value >> 31)
+    if _numpy[0] is not numpy:
+        _memory_of(numpy)
+    # Python's own seed() takes longer than all else here. Halves that have changed places are as good as other words.
+    halves = _numpy[2]
+    if _python_memory is None or halves is None:
+        words = numpy.state["state"]["key"].tolist()
+        _python.setstate((3, (*words[_WORDS // 2 :], *words[: _WORDS // 2], _WORDS), None))
+    else:
+        _python_parts[0][:], _python_parts[1][:], _python_parts[2][:] = _START, halves[1], halves[0]
+        _python.gauss_next = None
+    torch = _torch or _torch_generator()
+    if torch is not None:
+        torch.manual_seed(value)
 
 
-class _Seeded:
-    __slots__ = ("_numpy", "_python", "_torch", "_torch_state", "_value")
-
-    def __init__(self, value: int | None) -> None:
-        self._value = value
-
-    def __enter__(self) -> None:
-        self._python = random.getstate()
-        self._numpy = _NumpyState()
-        self._torch = _torch_generator()
-        if self._torch is not None:
-            self._torch_state = self._torch.get_state()
-        if self._value is not None:
-            _seed(self._value)
-
-    def __exit__(self, *_: object) -> None:
-        random.setstate(self._python)
-        self._numpy.restore()
-        if self._torch is not None:
-            self._torch.set_state(self._torch_state)
+# -- where the words are --------------------------------------------------------------------------------------------
 
 
-class _NumpyState:
-    """The state of ``numpy.random``, taken and put back in two microseconds.
+def _find_python() -> Any:
+    """Return the memory of the words of ``random``, or None if it is not laid out as expected."""
+    head = object.__basicsize__
+    if type(_python) is not random.Random or random.Random.__basicsize__ < head + ctypes.sizeof(_MEMORY):
+        return None
+    memory = _MEMORY.from_address(id(_python) + head)
+    *words, position = _python.getstate()[1]
+    return memory if memory.raw == np.array([position, *words], np.uint32).tobytes() else None
 
-    NumPy's own functions need fifty for each, because they go through its 624 words one by one. So the words are
-    copied as bytes, at the address that NumPy gives for them.
+
+def _parts(memory: Any, *borders: int) -> list[memoryview]:
+    view = memoryview(memory).cast("B")
+    return [view[start:end] for start, end in itertools.pairwise(borders)]
+
+
+def _find_gauss() -> Any:
+    """Return the memory of the normal number that ``numpy.random`` keeps, and of whether it does; None if not found.
+
+    NumPy draws normal numbers in pairs. It is found in a generator that keeps a known one, and looked for at the same
+    place in the one that all share.
     """
-
-    # Tried: putting another bit generator in place of NumPy's and later the first one back. It forgets the second of
-    # the two normal numbers that are drawn at once, so that the user's next np.random.randn() would be another one.
-
-    __slots__ = ("_generator", "_memory", "_slow", "_words")
-
-    def __init__(self) -> None:
-        self._generator: Any = get_bit_generator()
-        self._memory = _memory_of(self._generator)
-        self._slow: Any = None
-        if self._memory is None:
-            self._slow = np.random.get_state(legacy=False)
-            return
-        self._words = self._memory.raw
-        # Whether a normal number is kept can be told only by taking one: then no word moves. If they do move, seeding
-        # comes next, and ``restore`` puts them back.
-        kept = np.random.standard_normal()
-        if self._memory.raw == self._words:
-            self._slow = {**self._generator.state, "has_gauss": 1, "gauss": kept}
-
-    def restore(self) -> None:
-        """Put the state back."""
-        set_bit_generator(self._generator)  # forgets the normal number that user code may have left
-        if self._slow is not None:
-            np.random.set_state(self._slow)
-        else:
-            self._memory.raw = self._words
+    layout, kept = struct.Struct("=ixxxxd"), np.random.RandomState(5)
+    kept.standard_normal()
+    found = (ctypes.c_char * type(kept).__basicsize__).from_address(id(kept))
+    expected = layout.pack(1, kept.get_state(legacy=False)["gauss"])
+    place = found.raw.find(expected)
+    kept.standard_normal()
+    shared: Any = np.random.standard_normal.__self__  # type: ignore[attr-defined]
+    if place < 0 or found.raw[place : place + 4] != bytes(4) or type(shared) is not np.random.RandomState:
+        return None
+    return (ctypes.c_char * layout.size).from_address(id(shared) + place)
 
 
-_known: tuple[Any, Any] = (None, None)
+_python: Any = random.random.__self__  # type: ignore[attr-defined]
+_is_cpython = sys.implementation.name == "cpython"
+_python_memory = _find_python() if _is_cpython else None
+_gauss: Any = _find_gauss() if _is_cpython else None
+_python_parts: Any = None if _python_memory is None else _parts(_python_memory, 0, 4, 4 + _HALF, 4 + 2 * _HALF)
+"""The position, and the two halves of the words."""
+_numpy: tuple[Any, Any, Any] = (None, None, None)
+"""A bit generator of NumPy's, the memory of its words, and the two halves of that."""
 
 
 def _memory_of(generator: Any) -> Any:
-    """Return the memory of a generator's state, or None if it is not laid out as expected."""
-    global _known
-    if _known[0] is not generator:
+    """Return the memory of a bit generator's words, or None if it is not laid out as expected."""
+    global _numpy
+    if _numpy[0] is not generator:
         # Invariant: the generator is held beside its memory, so the address stays its own.
-        _known = (generator, _mapped(generator))
-    return _known[1]
+        memory = _find_numpy(generator)
+        _numpy = (generator, memory, None if memory is None else _parts(memory, 0, _HALF, 2 * _HALF))
+    return _numpy[1]
 
 
-def _mapped(generator: Any) -> Any:
-    if type(generator) is not np.random.MT19937:
+def _find_numpy(generator: Any) -> Any:
+    if _gauss is None or type(generator) is not _Twister:
         return None
     memory = _MEMORY.from_address(generator.ctypes.state_address)
     state = generator.state["state"]

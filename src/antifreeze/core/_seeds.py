@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+
 _WORD = (1 << 64) - 1
 
 
-def step_seed(*, seed: int, epoch: int, step: int) -> int:
+def step_seed(seed: int, epoch: int, step: int) -> int:
     """Return the seed of the random numbers that user code sees in a step.
 
     Not Philox: it is asked for every batch, and making a generator of NumPy's takes longer than sending a small batch.
     """
-    number = 0
-    for part in (seed, epoch, step):
-        number = _mixed((number ^ part) & _WORD)
-    return number >> 1  # torch wants it to fit a signed number
+    return _mixed(_of_epoch(seed, epoch) ^ step) >> 1  # torch wants it to fit a signed number
+
+
+@functools.lru_cache(maxsize=64)
+def _of_epoch(seed: int, epoch: int) -> int:
+    return _mixed(_mixed(seed) ^ epoch)
 
 
 def _mixed(number: int) -> int:

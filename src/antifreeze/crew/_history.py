@@ -74,6 +74,12 @@ class History:
             self.waiting_s += now_s - self._began_s
         self._left_s = now_s
 
+    def made_here(self, samples: int) -> None:
+        """Count a batch that the training process has made itself, and note that it is handed over."""
+        self.batches += 1
+        self.samples += samples
+        self.answered()
+
     def ended(self) -> None:
         """Note that an epoch is over: what comes until the next one is not counted."""
         self._left_s = self._began_s = None

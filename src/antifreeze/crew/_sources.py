@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from antifreeze.child import Result, Share, Stand, Task
@@ -79,8 +79,11 @@ class IndexSource:
         dataset: str,
         over: Steps | None = None,
         in_order: bool = True,
+        is_ready: Callable[[], bool] | None = None,
     ) -> None:
         over = over or Steps()
+        self._is_ready = is_ready
+        """Tells whether another step may be taken from the sampler already; None if at any time."""
         self._indices, self._epoch, self._seed, self._dataset = indices, epoch, seed, dataset
         self._step, self._until, self._in_order = over.first, over.until, in_order
         self._to_do: Collection[int] = frozenset(over.missing)
@@ -96,7 +99,7 @@ class IndexSource:
                 return None
             step, self._step = self._step, self._step + 1
             if step >= self._until or step in self._to_do:
-                return Task(epoch=self._epoch, step=step, seed=self._seed, what=what), None
+                return Task(self._epoch, step, self._seed, what), None
 
     def took(self, result: Result) -> None:
         """Note that a step is over. In order, so are those before it: one that has failed is not tried again."""
@@ -110,14 +113,15 @@ class IndexSource:
 
     def place(self) -> Steps:
         """Return which steps are over, from a first one that is not beyond what was drawn from the sampler."""
-        if not self._missing and self._step >= self._over_until:
-            return Steps(self._over_until, self._over_until)
+        over = self._over_until
+        if not self._missing and self._step >= over:
+            return Steps(over, over)
         missing = tuple(sorted(self._missing))
         return Steps(min(self._step, *missing[:1], self._over_until), self._over_until, missing)
 
     def is_ready(self) -> bool:
-        """Tell whether ``next`` answers at once."""
-        return True
+        """True if the sampler may be asked now."""
+        return self._is_ready is None or self._is_ready()
 
     def prepare(self, task: Task, member: Member) -> Task:
         """Return the task as it can be sent: an index may be anything."""
