@@ -100,7 +100,7 @@ def test_the_page_has_the_keys_of_the_json() -> None:
 def test_the_page_has_the_exit_codes() -> None:
     rows = re.findall(r"^\| (\d) \| (\w+)", DOCTOR.read_text(), re.MULTILINE)
 
-    assert dict(rows) == {str(code): verdict.value for verdict, code in CODES.items()} | {str(COULD_NOT): "it"}
+    assert dict(rows) == {str(code): verdict.value for verdict, code in CODES.items()} | {str(COULD_NOT): "wrong"}
 
 
 def test_the_page_has_the_files_that_are_kept(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from antifreeze.doctor.job._store import CannotRead, keep, read
 HEALTHY, STUCK, COULD_NOT, SLOW = 0, 1, 2, 3
 CODES = {Verdict.HEALTHY: HEALTHY, Verdict.STUCK: STUCK, Verdict.SLOW: SLOW}
 """The exit codes."""
-EPILOG = "Exit codes: 0 healthy, 1 stuck, 2 it could not be looked at, 3 slow."
+EPILOG = "Exit codes: 0 healthy, 1 stuck, 2 wrong usage or could not inspect the job, 3 slow."
 
 
 def look_at(arguments: list[str]) -> int:
