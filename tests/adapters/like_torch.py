@@ -147,6 +147,10 @@ class World:
         self.given = [0, 0]
         self.is_left = [False, False]
         """Whether an epoch was left before its end, and no other one begun."""
+        self.before: list[Any] = [None, None]
+        """The loader and the iterator that a state was taken of."""
+        self.is_pending = [False, False]
+        self.num_refused = 0
         self.is_resumed = [False, False]
         """Whether an iterator resumes from a state and has given nothing: thrown away, it would leave the state."""
 
@@ -186,9 +190,15 @@ class World:
         if self.iterators[loader] is None:
             return "no iterator"
         found: list[Any] = []
-        self.is_resumed[loader] = False
+        self.is_resumed[loader] = self.is_pending[loader] = False
         for _ in range(1 + number % 4):
-            batch = next(self.iterators[loader], "end")
+            try:
+                batch = next(self.iterators[loader], "end")
+            except af.StateMismatch:
+                # Somebody has drawn from a generator while a sampler was at work with it: refused, not silently wrong.
+                self.num_refused += 1
+                self.loaders[loader], self.iterators[loader] = self.before[loader]
+                batch = next(self.iterators[loader], "end")
             found.append(batch)
             if batch == "end":
                 self.op_drop(loader, 0)
@@ -259,12 +269,12 @@ class World:
             return
         new = self.make(loader)
         new.load_state_dict(json.loads(json.dumps(old.state_dict())))
-        try:
-            if live:
-                self.iterators[loader] = iter(new)
-        except af.StateMismatch:
-            return  # somebody has drawn from a generator while a sampler was at work with it: not silently wrong
+        if not self.is_pending[loader]:
+            self.before[loader] = old, self.iterators[loader]
+        self.is_pending[loader] = live
         self.loaders[loader] = new
+        if live:
+            self.iterators[loader] = iter(new)
 
     def _length(self, loader: int) -> int:
         return (

@@ -75,6 +75,11 @@ class Epoch:
         seed, resets = self.drawn.seed or 0, self.drawn.resets
         return _seed_of_rank(step_seed(seed=seed, epoch=resets, step=0) % 2**63 if resets else seed)
 
+    def note_beginning(self, loader: Any, indices: Indices | None) -> None:
+        """Note what the sampler was told, and what was taken from it."""
+        if isinstance(self.began_at, IndexPlace) and indices is not None:
+            self.began_at = self.began_at._replace(sampler_epoch=epoch_of(loader), calls=indices.calls)
+
     def delivered(self, source: Any, count: int | None, own: int | None) -> None:
         """Note that a batch of a share was handed over; ranks that are made even have counted them."""
         before = self._shares or self.began_at
@@ -144,7 +149,8 @@ class Epochs:
         """Begin the next epoch, or resume one that was loaded. Draws what torch's loader draws at ``iter()``.
 
         A state that was loaded stays, until the epoch that resumes from it has delivered something: an iterator that is
-        made and thrown away must not cost it.
+        made and thrown away must not cost it. Its sampler is started when the first batch is asked for, unless that
+        would be seen in a generator: Lightning makes an iterator first, and tells the sampler its epoch after that.
         """
         loaded = self._loaded
         if loaded is not None:
@@ -153,20 +159,18 @@ class Epochs:
         if loaded is None or loaded.random.began is None:
             if loaded is not None:
                 self._loaded, self._number = None, loaded.epoch
-            drawn, indices = self._draw(loader)
+            drawn, indices = self._draw(loader, is_loaded=loaded is not None)
             place = _beginning(loader)
             if loaded is not None and isinstance(loaded.place, SharePlace):
                 place = loaded.place  # shards of a dataset may keep their state from epoch to epoch
             epoch = Epoch(self._number, drawn, place)
+            epoch.note_beginning(loader, indices)
         else:
-            epoch = Epoch(loaded.epoch, loaded.random, loaded.place, loaded)
-            indices = self._replay(loader, epoch, loaded)
+            epoch, indices = Epoch(loaded.epoch, loaded.random, loaded.place, loaded), _indices(loader)
         if epoch.drawn.is_persistent:
             self._persistent = epoch.drawn
         epoch.dataset_state = _dataset_state.state_now(loader)
         self._epoch = epoch
-        if isinstance(epoch.began_at, IndexPlace) and indices is not None:
-            epoch.began_at = epoch.began_at._replace(sampler_epoch=epoch_of(loader), calls=indices.calls)
         return epoch, indices
 
     def start(self, loader: Any, epoch: Epoch, indices: Indices | None) -> Course:
@@ -175,6 +179,13 @@ class Epochs:
             epoch.number = max(epoch.number, self._number)
         self._number = epoch.number + 1
         epoch.dataset_state = _dataset_state.state_now(loader)
+        if indices is not None and not indices.is_started:
+            if epoch.loaded is not None:
+                self._replay(loader, epoch, epoch.loaded, indices)
+            else:
+                indices.start()
+                indices.prefetch()
+            epoch.note_beginning(loader, indices)
         course = self._shares(loader, epoch) if indices is None else self._steps(loader, epoch, indices)
         epoch.source = course.source
         return course
@@ -189,7 +200,7 @@ class Epochs:
         """Begin an epoch of shares once more: the same batches."""
         return self._shares(loader, Epoch(epoch.number, epoch.drawn, SharePlace()))
 
-    def _draw(self, loader: Any) -> tuple[Drawn, Indices | None]:
+    def _draw(self, loader: Any, *, is_loaded: bool) -> tuple[Drawn, Indices | None]:
         """Draw what torch's loader draws when an epoch begins, from the same generators, in the same order.
 
         Without workers that is: an iterator of the sampler, then the base seed. With workers it makes a second iterator
@@ -201,6 +212,10 @@ class Epochs:
         before = self._persistent if is_persistent else None
         seed, resets = (None, 0) if before is None else (before.seed, before.resets + 1)
         generators, indices = _generators(loader), _indices(loader)
+        if is_loaded and indices is not None and indices.draws_nothing:
+            if seed is None:
+                seed = draw_seed(loader.generator)
+            return Drawn(seed, resets, is_persistent, {}), indices
         if has_workers and seed is None:
             if indices is not None:
                 indices.start()
@@ -217,11 +232,10 @@ class Epochs:
             indices.prefetch()
         return Drawn(seed, resets, is_persistent, began, None if indices is None else indices.asked), indices
 
-    def _replay(self, loader: Any, epoch: Epoch, loaded: Loaded) -> Indices | None:
+    def _replay(self, loader: Any, epoch: Epoch, loaded: Loaded, indices: Indices) -> None:
         """Have the sampler give again what it gave before the state was saved; the trainer's generators do not move."""
-        place, indices = epoch.place, _indices(loader)
-        if not isinstance(place, IndexPlace) or indices is None:
-            return None
+        place = epoch.began_at
+        assert isinstance(place, IndexPlace)  # noqa: S101  it has indices
         sampler, step = loader._index_sampler, place.steps.first
         is_over = step == length_of(sampler)  # its sampler may be at the next epoch
         if step and not is_over:
@@ -232,7 +246,6 @@ class Epochs:
         if not is_same and loaded.is_alike and not is_over:
             check_indices(names_of(sampler), step, strict=loaded.strict)
         indices.prefetch(step)
-        return indices
 
     def _facts(self, loader: Any, epoch: Epoch) -> dict[str, Any]:
         number = self._runs = max(self._runs + 1, epoch.number)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from antifreeze.adapters._random import Generators, States
-from antifreeze.adapters._samplers import free_steps, length_of, owner_of
+from antifreeze.adapters._samplers import draws_nothing, free_steps, length_of, owner_of
 from antifreeze.child import has_state, opened_state, sealed_state
 from antifreeze.crew import Steps
 
@@ -45,8 +45,10 @@ class Indices:
         self.asked: States | None = None
         """Where generators were when the sampler was first asked for an index."""
         self._owner = owner_of(sampler)
+        self.draws_nothing = draws_nothing(sampler)
+        """Whether nobody can see in a generator when it is started and asked."""
         self._iterator: Iterator[Any] = iter(())
-        self._has_state = False
+        self._has_state = self.is_started = False
         self._free = free_steps(sampler) if ahead else 0
         self.runs_ahead = self._free > ahead
         """Whether it may be asked earlier than torch's loader asks it."""
@@ -70,7 +72,7 @@ class Indices:
         self._iterator = iter(()) if saved and mark is not None and mark.is_end else iter(self._sampler)
         if "iterator" in saved and has_state(self._iterator):
             self._iterator.load_state_dict(saved["iterator"])  # type: ignore[attr-defined]
-        self._has_state = self._owner is not None or has_state(self._iterator)
+        self._has_state, self.is_started = self._owner is not None or has_state(self._iterator), True
 
     def go_to(self, step: int, mark: Mark, calls: int, asked: States | None) -> bool:
         """Go to a step without loading a sample, and take from the sampler what was taken before.

@@ -114,7 +114,10 @@ class EpochIterator:
         if self._loads != self._epochs.loads:
             self._begin()  # frameworks make an iterator, and then load a state
         epoch = self._epoch
+        if epoch.loaded is not None:
+            self._loads = -1  # a state that is refused now must not be taken for good the next time
         self._course = self._epochs.start(self._loader, epoch, self._indices)
+        self._loads = self._epochs.loads
         batches: Iterator[Any] = self._loader._batches(self._course)
         if self._loader._uneven and take_part(torch.distributed):
             place: Any = epoch.place

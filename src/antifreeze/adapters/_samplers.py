@@ -27,6 +27,11 @@ def draws_globally(sampler: Any) -> bool:
     return not is_known(sampler) or (type(sampler) in _DRAW and sampler.generator is None)
 
 
+def draws_nothing(sampler: Any) -> bool:
+    """True if a sampler, with those in it, draws from no generator that others see."""
+    return all(type(s) in _DRAW_NOTHING for s in chain_of(sampler))
+
+
 def free_steps(sampler: Any) -> float:
     """Return how many steps can be taken from a sampler early without anybody noticing, once it has given its first.
 
