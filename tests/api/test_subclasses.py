@@ -177,6 +177,20 @@ def test_a_subclass_can_be_pickled(shared_data: Data) -> None:
     assert numbers(af.StreamingDataLoader(dataset, batch_size=16)) == list(range(7, 316))
 
 
+@BOTH
+@pytest.mark.parametrize("kind", [WithTransform, WithGetItem])
+def test_reading_does_not_change_what_is_pickled(shared_data: Data, kind: Any, num_workers: int) -> None:
+    """Else workers of every epoch would have to load the dataset again."""
+    dataset = kind(**options(shared_data))
+    before = pickle.dumps(dataset)
+    loader = af.StreamingDataLoader(dataset, batch_size=16, num_workers=num_workers)
+    for _ in range(2):
+        assert len(numbers(loader)) == 309
+    assert int(dataset[3]["n"]) == 1003
+
+    assert pickle.dumps(dataset) == before
+
+
 class OwnState(WithTransform):
     """Leaves out what cannot be pickled, in one of the ways that people write."""
 

@@ -6,7 +6,7 @@ import hashlib
 import threading
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from antifreeze.api import _arguments as check
 from antifreeze.api._arguments import SUBSET_HINT
 from antifreeze.api._delivery import Delivery, Row, check_format, make_delivery
 from antifreeze.api._iterate import rows_of_epoch
+from antifreeze.api._made import Made, made_once
 from antifreeze.api._parquet_loader import ParquetLoader
 from antifreeze.api._readable import Reading
 from antifreeze.api._row_code import Asked, Moment, RowCode, make_transform
@@ -52,32 +53,8 @@ _INSTEAD = {
     "split": "name the files of the split, for example by a glob",
     "streaming": "leave it out: rows are always read as they are needed",
 }
-Made = TypeVar("Made")
 _at_hand = threading.local()
 """The row that a loader asks ``__getitem__`` of a subclass for: it was read already."""
-
-
-class _Made:
-    """What a dataset can make again: it stays behind when the dataset is pickled, whatever ``__getstate__`` it has."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, Any] = {}
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _Made, ()
-
-
-def _made_once(make: Callable[[Any], Made]) -> Made:
-    """Return a property that is made when it is first asked for."""
-    name = make.__name__
-
-    def get(dataset: StreamingDataset) -> Any:
-        values = dataset._made.values
-        if name not in values:
-            values[name] = make(dataset)
-        return values[name]
-
-    return property(get)  # type: ignore[return-value]  # it is what it gives, for type checkers
 
 
 class StreamingDataset:
@@ -177,7 +154,7 @@ class StreamingDataset:
         self._wanted = Wanted(columns=self._columns, format=format, fill_null=fill_null, ragged=tuple(ragged))
         make_delivery(format, expected_leaves(self._source, self._wanted), pad)  # raises now what is wrong with pad
         self._selection: Selection = None
-        self._running, self._made = 0, _Made()
+        self._made = Made()
         if subset is not None:
             self._selection = self._selected(subset)
         if (rows := some_rows(self._size, check.amount("subsample", subsample), self.seed)) is not None:
@@ -201,7 +178,7 @@ class StreamingDataset:
     @property
     def current_epoch(self) -> int:
         """The number of the epoch that is read, or was read last, from 1 on. Workers know it too."""
-        return self._running + 1
+        return self._made.epoch + 1
 
     def __len__(self) -> int:
         return self._size
@@ -218,7 +195,7 @@ class StreamingDataset:
         )
         return f"{type(self).__name__}({where!r}, {counts}, columns {', '.join(self._columns)})"
 
-    @_made_once
+    @made_once
     def _recipe(self) -> Recipe:
         return make_recipe(self._source, self._wanted, Note("main thread"))
 
@@ -228,11 +205,11 @@ class StreamingDataset:
             recipe = bounded(lambda note: make_recipe(self._source, self._wanted, note), limit_s)
             self._made.values["_recipe"] = recipe
 
-    @_made_once
+    @made_once
     def _delivery(self) -> Delivery:
         return make_delivery(self._format, self._recipe.leaves, self._pad)
 
-    @_made_once
+    @made_once
     def _row_cache(self) -> RowCache:
         return RowCache(self._source.manifest, self._recipe)
 
@@ -265,7 +242,11 @@ class StreamingDataset:
         code = UserCode(code=self._transform_code())
         try:
             return code.rows(
-                self._delivery, batch, block.num_rows, inline_desk(), Moment(self.seed, self._running, int(numbers[0]))
+                self._delivery,
+                batch,
+                block.num_rows,
+                inline_desk(),
+                Moment(self.seed, self._made.epoch, int(numbers[0])),
             )
         except UserError as caught:
             i = max(caught.position, 0)
@@ -290,7 +271,7 @@ class StreamingDataset:
         rows, numbers = self._places
         return int(numbers[np.searchsorted(rows, row)])
 
-    @_made_once
+    @made_once
     def _places(self) -> tuple[Longs, Longs]:
         selection = np.asarray(self._selection)
         numbers = np.argsort(selection, kind="stable")
@@ -315,7 +296,7 @@ class StreamingDataset:
         attributes, slots = state if isinstance(state, tuple) else (state, {})
         for name, value in {**attributes, **slots}.items():
             object.__setattr__(part, name, value)
-        part._selection, part._made = selection, _Made()
+        part._selection, part._made = selection, Made()
         return part
 
     def _selected(self, rows: Any) -> Selection:
@@ -353,7 +334,7 @@ class StreamingDataset:
         return RowCode(Asked(self))
 
     def _in_epoch(self, epoch: int) -> None:
-        self._running = epoch
+        self._made.epoch = epoch
 
     def _num_rows(self, lanes: int, global_batch: int) -> int:  # noqa: ARG002
         return self._size
@@ -371,7 +352,7 @@ class StreamingDataset:
     def _facts(self) -> dict[str, Any]:
         return {"rows": self._size, "data": self._fingerprint}
 
-    @_made_once
+    @made_once
     def _fingerprint(self) -> str:
         """A number that changes with the rows; not with where they are stored, so that a run can move."""
         manifest, found = self._source.manifest, hashlib.blake2b(digest_size=8)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from antifreeze.api import _arguments as check
+from antifreeze.api._made import Made
 from antifreeze.api._readable import Readable, Reading
 from antifreeze.api._row_code import RowCode
 from antifreeze.core import ConfigError, step_seed
@@ -28,7 +29,7 @@ class Parts:
         self.shuffle = any(d.shuffle for d in self.datasets) if shuffle is None else check.flag("shuffle", shuffle)
         self.seed = check.integer("seed", seed)
         self.drop_last = check.flag("drop_last", drop_last)
-        self.epoch = self._running = 0
+        self.epoch, self._made = 0, Made()
 
     @property
     def _continues(self) -> bool:
@@ -37,7 +38,7 @@ class Parts:
     @property
     def current_epoch(self) -> int:
         """The number of the epoch that is read, or was read last, from 1 on. Workers know it too."""
-        return self._running + 1
+        return self._made.epoch + 1
 
     @property
     def format(self) -> str:
@@ -48,7 +49,7 @@ class Parts:
         return [dataset._num_rows(lanes, global_batch) for dataset in self.datasets]
 
     def _in_epoch(self, epoch: int) -> None:
-        self._running = epoch
+        self._made.epoch = epoch
         for dataset in self.datasets:
             dataset._in_epoch(epoch)
 
