@@ -25,7 +25,7 @@ from antifreeze.adapters._finish import (
 from antifreeze.child import CollateOwnTypes
 from antifreeze.formats import Kind, Leaf
 
-__all__ = ["collate", "finisher", "generator", "pin", "row_of", "with_own_types"]
+__all__ = ["collate", "finisher", "generator", "parted", "pin", "row_of", "with_own_types"]
 
 _TICKS = np.dtype(np.int64)
 
@@ -60,6 +60,13 @@ def _make(leaf: Leaf, padding: Any) -> Any:
     if padding is not None:
         return lambda rows: tensor(padded(rows, leaf, padding))
     return lambda rows: _tensors(rows, leaf.depth, tensor)
+
+
+def parted(batch: Any) -> Any:
+    """Return a batch with lists of tensors in place of tensors: all rows of one are had in the time of three."""
+    if isinstance(batch, torch.Tensor):
+        return batch.unbind()
+    return {key: parted(value) for key, value in batch.items()} if isinstance(batch, dict) else batch
 
 
 def collate(rows: Sequence[Any]) -> Any:

@@ -30,6 +30,10 @@ class Delivery(Protocol):
         """Return one row: for each column what ``batch[column][i]`` gives."""
         ...
 
+    def parted(self, batch: Batch) -> Batch:
+        """Return the batch in a form of which ``row`` is cheap to take, one after the other."""
+        ...
+
     def collate(self, rows: Sequence[Any]) -> Batch:
         """Return rows, after a transform, as a batch."""
         ...
@@ -83,6 +87,9 @@ class _TrackedDelivery:
     def row(self, batch: Tracked, i: int) -> Row:
         return self._plain.row(batch.batch, i)
 
+    def parted(self, batch: Tracked) -> Tracked:
+        return Tracked(self._plain.parted(batch.batch), batch.tracks)
+
     def received(self, value: Any) -> Tracked:
         return self._plain.split(self._plain.received(value), value, 0, None)
 
@@ -97,10 +104,11 @@ class _ArrayDelivery:
         self,
         finish: adapters.Finish,
         row: Callable[[Batch, int], Row],
+        parted: Callable[[Batch], Batch],
         collate: Callable[[Sequence[Any]], Batch],
         pin: Callable[[Batch], Batch],
     ) -> None:
-        self._finish, self.row, self.collate, self.pin = finish, row, collate, pin
+        self._finish, self.row, self.parted, self.collate, self.pin = finish, row, parted, collate, pin
         self.made_of: tuple[Any, ...] = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -132,6 +140,9 @@ class _ArrowDelivery:
 
     def row(self, batch: Batch, i: int) -> Row:
         return {name: batch.column(name)[i] for name in batch.schema.names}
+
+    def parted(self, batch: Batch) -> Batch:
+        return batch
 
     def collate(self, rows: Sequence[Any]) -> Batch:
         return list(rows)
@@ -188,9 +199,10 @@ def make_delivery(name: str, leaves: Sequence[Leaf], pad: object) -> Delivery:
             raise ConfigError('format="arrow" delivers lists as they are', hint=hint, argument="pad")
         return _ArrowDelivery()
     if name == "numpy":
-        made = _ArrayDelivery(adapters.finisher(leaves, pad), adapters.row_of, adapters.collate, lambda batch: batch)
+        finish = adapters.finisher(leaves, pad)
+        made = _ArrayDelivery(finish, adapters.row_of, lambda batch: batch, adapters.collate, lambda batch: batch)
     else:
         torch = _torch()
-        made = _ArrayDelivery(torch.finisher(leaves, pad), adapters.row_of, torch.collate, torch.pin)
+        made = _ArrayDelivery(torch.finisher(leaves, pad), adapters.row_of, torch.parted, torch.collate, torch.pin)
     made.made_of = (name, leaves, pad)
     return made

@@ -71,7 +71,7 @@ class UserCode:
     def _rows(
         self, delivery: Delivery, batch: Batch, num_rows: int, desk: Desk, moment: Moment, skip: tuple[int, ...]
     ) -> list[Any]:
-        rows, make = [], self.code.maker.rows(delivery, batch, moment)
+        rows, make = [], self.code.maker.rows(delivery, delivery.parted(batch), moment)
         with desk.timed(Stage.TRANSFORM):
             for i in desk.samples(Stage.TRANSFORM, range(num_rows), skip):
                 try:
