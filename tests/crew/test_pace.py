@@ -43,6 +43,17 @@ def test_one_large_task_is_believed_at_once(before: list[tuple[float, int]], lar
     assert pace.quota * large <= max(AHEAD * large, 1 << 24)
 
 
+@given(sent=st.integers(1 << 16, 1 << 40), tasks=st.lists(st.tuples(seconds, st.integers(0, 1000)), min_size=1))
+def test_rows_that_wait_for_a_worker_are_bounded_too(sent: int, tasks: list[tuple[float, int]]) -> None:
+    """A transform that makes a number of an image: batches are tiny, and what is sent for them is not."""
+    pace = Pace(None)
+    for task in tasks:
+        pace.sent(sent)
+        pace.learn(*task)
+
+    assert pace.quota * sent <= max(AHEAD * sent, 1 << 24)
+
+
 def test_tiny_tasks_are_grouped_and_slow_ones_are_not() -> None:
     """A message costs as much as many tiny batches."""
     tiny, slow = Pace(None), Pace(None)

@@ -21,7 +21,7 @@ from antifreeze.crew._watch import Charge, Watch
 from antifreeze.crew._words import sample_of, slowest_of
 from antifreeze.ranks import Place, Trouble
 from antifreeze.supervise import Finding, Skip
-from antifreeze.transport import Inbox, Record, Stage, unpack
+from antifreeze.transport import Inbox, Packed, Record, Stage, unpack
 
 logger = logging.getLogger("antifreeze")
 
@@ -182,7 +182,7 @@ class Epoch:
 
     def _prepared(self, task: Task, member: Member) -> Task | None:
         try:
-            return self._source.prepare(task._replace(run=self.run), member)
+            prepared = self._source.prepare(task._replace(run=self.run), member)
         except Exception as error:  # noqa: BLE001  border: it calls the reducers of the user's indices
             problem = NotPicklable(
                 f"the index {task.what!r:.200} cannot be sent to a worker: {type(error).__name__}: {error}",
@@ -193,6 +193,9 @@ class Epoch:
             problem.__cause__ = error
             self._ledger.done(member.slot, task.step, problem)
             return None
+        if isinstance(prepared.what, Packed):
+            self._pace.sent(len(prepared.what.head or b"") + sum(piece.nbytes for piece in prepared.what.pieces))
+        return prepared
 
     def came_back(self, slot: int, result: Result, member: Member) -> bool:
         """Take in a result."""

@@ -20,8 +20,13 @@ class Pace:
     def __init__(self, prefetch_factor: int | None) -> None:
         self._fixed = prefetch_factor
         self._seconds = self._nbytes = -1.0
+        self._sent_nbytes = 0.0
         self.quota = AHEAD if prefetch_factor is None else max(1, prefetch_factor)
         """How many tasks a worker may have."""
+
+    def sent(self, nbytes: int) -> None:
+        """Take into account what was sent along with a task: rows that wait for a worker take memory too."""
+        self._sent_nbytes = max(self._sent_nbytes + _GAIN * (nbytes - self._sent_nbytes), float(nbytes))
 
     def learn(self, seconds: float, nbytes: int) -> None:
         """Take one task into account."""
@@ -32,7 +37,7 @@ class Pace:
         self._nbytes = max(self._nbytes + _GAIN * (nbytes - self._nbytes), float(nbytes))
         if self._fixed is None:
             by_time = _GROUP_S / max(self._seconds, 1e-6)
-            by_size = _GROUP_NBYTES / max(self._nbytes, 1.0)
+            by_size = _GROUP_NBYTES / max(self._nbytes, self._sent_nbytes, 1.0)
             self.quota = int(max(AHEAD, min(by_time, by_size, _MOST)))
 
     @property
