@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antifreeze.plan import Flight, Limits, may_begin, may_decode
+from antifreeze.plan import Flight, Limits, may_begin, may_decode, may_start
 
 limits_of = st.builds(Limits, nbytes=st.integers(1, 50), rounds_ahead=st.integers(1, 4))
 
@@ -50,3 +50,31 @@ def test_pieces_of_any_size_are_all_delivered_within_the_limit(limits: Limits, p
             ready[round_].append(left[round_].pop(0))
             held += ready[round_][-1]
         assert held <= limits.nbytes + max(pieces)
+
+
+shares = st.floats(0, 1)
+
+
+@given(front=st.integers(0, 9), ahead=st.integers(1, 5), behind=st.integers(0, 5), taken=shares, done=shares)
+def test_only_the_last_round_ahead_is_held_back(front: int, ahead: int, behind: int, taken: float, done: float) -> None:
+    """What workers wait for, or will ask for next of several rounds, is decoded at once."""
+    flight = Flight(front=front, nbytes=0, starving=True, taken=taken)
+    paced, plain = (Limits(nbytes=1, rounds_ahead=ahead, is_paced=is_paced) for is_paced in (True, False))
+    round_ = front + min(behind, max(0, ahead - 2))
+
+    assert may_start(flight, paced, round_=round_, done=done)
+    assert may_start(flight, plain, round_=front + behind, done=done)
+
+
+@given(taken=shares, done=shares)
+def test_the_next_round_grows_as_the_front_round_shrinks(taken: float, done: float) -> None:
+    """Both together never hold much more than one round, and the next one is complete before it is asked for."""
+    flight, limits = (
+        Flight(front=3, nbytes=0, starving=False, taken=taken),
+        Limits(nbytes=1, rounds_ahead=2, is_paced=True),
+    )
+
+    if may_start(flight, limits, round_=4, done=done):
+        assert (1 - taken) + done <= 1.5
+    elif taken > 0.75:
+        raise AssertionError("it would not be complete in time")

@@ -262,7 +262,13 @@ class StreamingDataLoader:
         """Yield the batches of an epoch from a place on, each with the place after it."""
         course = self._course(place)
         threads, ahead, limit = self.num_workers, self.prefetch_factor, parse_limit(self._memory_limit)
-        means = Means(threads=threads, ahead=ahead, memory_limit=limit, stall_limit_s=self.timeout or STALL_LIMIT_S)
+        means = Means(
+            threads=threads,
+            ahead=ahead,
+            memory_limit=limit,
+            stall_limit_s=self.timeout or STALL_LIMIT_S,
+            is_paced=not self._code.is_empty,
+        )
         blocks = course.blocks(means)
         # Closed here, not when it is dropped: an error that the user keeps holds this frame, and with it the threads.
         with closing(blocks), self._watched(blocks, course), self._history.adding(blocks.spent):
@@ -305,7 +311,7 @@ class StreamingDataLoader:
         """Yield what the user's functions make of the rows, each batch with the number of steps that are over."""
         delivery = self._user_delivery
         self._number += 1
-        source = RowsSource(cuts, delivery, course, number=self._number)
+        source = RowsSource(cuts, blocks.hold, delivery, course, number=self._number)
         batches: Iterator[Batch]
         if self.num_workers == 0:
             batches = InlineBatches(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from antifreeze.api._user_code import UserCode, place_of
 from antifreeze.child import Desk, Nothing, Result, Task, start_worker
 from antifreeze.crew import Member
 from antifreeze.loader import Cuts
-from antifreeze.workers import Block
+from antifreeze.workers import Block, Release
 
 
 class Here(NamedTuple):
@@ -75,9 +76,13 @@ class RowsProgram:
 class RowsSource:
     """One task for each batch that is cut from decoded rows."""
 
-    def __init__(self, cuts: Cuts, delivery: Delivery, course: Course, *, number: int) -> None:
-        self._cuts, self._delivery, self._course = cuts, delivery, course
+    def __init__(
+        self, cuts: Cuts, hold: Callable[[int], Release], delivery: Delivery, course: Course, *, number: int
+    ) -> None:
+        self._cuts, self._hold, self._delivery, self._course = cuts, hold, delivery, course
         self._number = number
+        self._held: deque[tuple[int, Release]] = deque()
+        """Steps that were not delivered, each with how to say that its rows wait no more."""
         self._step = self._first = 0
         self.num_over = 0
         """How many steps are over: those that were delivered, and those of which nothing was left to deliver."""
@@ -88,7 +93,8 @@ class RowsSource:
             block, start, stop = next(self._cuts)
         except StopIteration:
             return None
-        here = Here(block, start, stop, self._first)
+        self._held.append((self._step, self._hold(stop - start)))
+        here = Here(block.detach(start, stop), 0, stop - start, self._first)
         reading = self._course.reading
         what = Rows(here, stop - start, reading.epoch, self._course.sample(self._first))
         task = Task(epoch=self._number, step=self._step, seed=reading.seed, what=what)
@@ -110,8 +116,10 @@ class RowsSource:
         """Rows do not depend on results."""
 
     def took(self, result: Result) -> None:
-        """Count the steps."""
+        """Count the steps, and no longer the rows of those that are over."""
         self.num_over = result.step + 1
+        while self._held and self._held[0][0] <= result.step:
+            self._held.popleft()[1]()
 
     def is_over(self, slot: int | None) -> bool:  # noqa: ARG002
         """Rows are for any worker."""

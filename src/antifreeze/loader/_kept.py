@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from antifreeze.ranks import Place
-from antifreeze.workers import Block, Blocks
+from antifreeze.workers import Block, Blocks, Release
 
 
 class Kept:
@@ -38,6 +38,10 @@ class Kept:
     def is_ready(self) -> bool:
         """Tell whether the next block, or the end, can be had without waiting. It may turn out to be left out."""
         return self._left == 0 or self._blocks.is_ready()
+
+    def hold(self, num_rows: int) -> Release:
+        """Count rows, and those between them that were left out, until they are released."""
+        return self._blocks.hold(num_rows * self._every)
 
     def where(self) -> Place:
         """Return what is waited for."""

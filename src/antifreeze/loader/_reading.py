@@ -33,6 +33,8 @@ WINDOW_NBYTES = 32 << 20
 _WINDOW_ROWS = 1 << 20
 _STREAMS = 16
 _ROOMY_NBYTES = 1 << 30
+_OPEN_NBYTES = 64 << 20
+_PASSES = 4
 STALL_LIMIT_S = 120.0
 
 Selection = range | Longs | None
@@ -102,10 +104,12 @@ class Means:
     ahead: int = 1
     memory_limit: int
     stall_limit_s: float = STALL_LIMIT_S
+    is_paced: bool = False
+    """Whether rows wait for workers, which take longer than decoding: no more are decoded than workers can use."""
 
     def shared(self, number: int) -> Means:
-        """Return what each of several has."""
-        return replace(self, memory_limit=self.memory_limit // number)
+        """Return what each of several has. Not paced: whose rows workers take next is not known to any of them."""
+        return replace(self, memory_limit=self.memory_limit // number, is_paced=False)
 
 
 def read_blocks(order: Order, recipe: Recipe, position: int, means: Means) -> Blocks:
@@ -116,17 +120,37 @@ def read_blocks(order: Order, recipe: Recipe, position: int, means: Means) -> Bl
         rows = max(1, decoding.piece_rows * memory_limit // _ROOMY_NBYTES)
         decoding = replace(decoding, piece_rows=rows)
     first = round_at(order, position)
-    producer = Producer(order, decoding, recipe.block, Arena(memory_limit // 4), first)
+    kept_rows = _kept_rows(order, recipe) if means.is_paced else None
+    producer = Producer(order, decoding, recipe.block, Arena(memory_limit // 4), first, kept_rows)
     blocks = _started(producer, recipe, threads, means) if threads else InlineBlocks(producer)
     # A round is made as a whole: what was delivered of it before is left out again.
     return blocks if position == order.start(first) else Kept(blocks, skip=position - order.start(first))
+
+
+def _kept_rows(order: Order, recipe: Recipe) -> int | None:
+    """Return how many rows of each open fragment to keep between rounds, with its file closed; None: it stays open.
+
+    Sixteen open row groups of images, each with a page of 13 MB, take more memory than all rows that wait for workers.
+    To close them costs decoding each up to ``_PASSES`` times. Beside user code that is little; without it, it is not.
+    """
+    if not isinstance(order, Woven) or not order.num_rounds:
+        return None
+    tasks = order.tasks(0)
+    num_rows = max(task.num_rows for task in tasks)
+    fragment_rows = int(order.view.sizes.mean())
+    kept = max(num_rows, -(-fragment_rows // _PASSES) - num_rows)
+    open_nbytes, kept_nbytes = len(tasks) * recipe.page_nbytes, len(tasks) * kept * recipe.row_nbytes
+    return kept if open_nbytes > _OPEN_NBYTES and 2 * kept_nbytes < open_nbytes else None
 
 
 def _started(producer: Producer, recipe: Recipe, threads: int, means: Means) -> ThreadedBlocks:
     order, memory_limit, stall_limit_s = producer.order, means.memory_limit, means.stall_limit_s
     # The rest of the limit is left to what is open and being decoded, and to what the allocators keep.
     rounds = threads * means.ahead if not order.deals else means.ahead
-    limits = Limits(nbytes=memory_limit * 5 // 8, rounds_ahead=rounds)
+    nbytes = memory_limit * 5 // 8
+    if means.is_paced and not order.deals:
+        nbytes = min(nbytes, WINDOW_NBYTES)
+    limits = Limits(nbytes=nbytes, rounds_ahead=rounds, is_paced=means.is_paced)
     return ThreadedBlocks(
         producer, threads=threads, limits=limits, row_nbytes=recipe.row_nbytes, stall_limit_s=stall_limit_s
     )

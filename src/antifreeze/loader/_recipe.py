@@ -17,9 +17,14 @@ from antifreeze.workers import Arrays, ArrowRows, Decoded, Decoding, Note, Strea
 
 PIECE_NBYTES = 4 << 20
 """Rows are decoded in pieces of about this size: larger ones leave the cache and take up to three times the CPU."""
+_OBJECT_PIECE_NBYTES = 1 << 19
+"""The same for rows that are mostly texts or bytes. Each value is copied into a Python object, so large pieces gain
+nothing, while Arrow's buffers for them double as they grow, in fresh memory: most of the time went to the kernel, which
+cleared pages."""
 _PIECE_ROWS = 1 << 16
 _VAGUE_PIECE_ROWS = 1 << 10  # rows whose size only decoding tells; it bounds what the first piece can take
 _OPEN_NBYTES = 1_300_000
+_PAGE_ROWS = 1 << 10  # Arrow's writer looks at the size of a page after so many rows, however large they are
 _SAMPLE_ROWS = 64
 _SURE_VALUES = 1 << 22
 
@@ -44,6 +49,8 @@ class Recipe:
     row_nbytes: int
     open_nbytes: int
     """What a fragment holds while it is open, beside the piece that is being decoded."""
+    page_nbytes: int
+    """What it holds at worst: footers do not tell the size of pages."""
 
 
 def column_types(source: Source, columns: Sequence[str]) -> dict[str, str]:
@@ -130,9 +137,13 @@ def make_recipe(source: Source, wanted: Wanted, note: Note) -> Recipe:
     sample = _first_batches(decoding, vague, source, _SAMPLE_ROWS, note) if vague else None
     row_nbytes = _row_nbytes(source, columns, sample)
     most_rows = _VAGUE_PIECE_ROWS if vague else _PIECE_ROWS
-    decoding = replace(decoding, piece_rows=max(1, min(PIECE_NBYTES // row_nbytes, most_rows)))
+    piece_nbytes = _OBJECT_PIECE_NBYTES if _is_mostly_objects(source, stored) else PIECE_NBYTES
+    piece_rows = max(1, min(piece_nbytes // row_nbytes, most_rows))
+    decoding = replace(decoding, piece_rows=piece_rows, piece_nbytes=piece_nbytes)
     open_nbytes = sum(_open_nbytes(facts[c], manifest.num_fragments) for c in stored)
-    common = {"row_nbytes": row_nbytes, "open_nbytes": open_nbytes}
+    mean_rows = manifest.num_rows // max(manifest.num_fragments, 1)
+    page_nbytes = row_nbytes * min(mean_rows, _PAGE_ROWS) if vague else open_nbytes
+    common = {"row_nbytes": row_nbytes, "open_nbytes": open_nbytes, "page_nbytes": page_nbytes}
     if wanted.format == "arrow":
         return Recipe(decoding=decoding, block=ArrowRows, leaves=(), **common)
     converter = _converter(source, decoding, wanted, sample, note)
@@ -162,6 +173,20 @@ def _is_fixed_width(kind: Any) -> bool:
         kind = kind.value_type
     known = (pa.types.is_primitive, pa.types.is_decimal, pa.types.is_fixed_size_binary)
     return any(test(kind) for test in known)
+
+
+def _is_mostly_objects(source: Source, columns: Sequence[str]) -> bool:
+    """True if most bytes of a row are texts or bytes, which become one Python object for each value."""
+    facts = {f.name: f.nbytes for f in source.manifest.columns if f.name in columns}
+    objects = sum(facts[f.name] for f in source.schema if f.name in facts and _holds_texts(f.type))
+    return 2 * objects > sum(facts.values())
+
+
+def _holds_texts(kind: Any) -> bool:
+    if pa.types.is_struct(kind):
+        return any(_holds_texts(kind.field(index).type) for index in range(kind.num_fields))
+    tests = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_string, pa.types.is_large_string)
+    return any(test(kind) for test in tests)
 
 
 def _open_nbytes(column: ColumnFacts, num_fragments: int) -> int:

@@ -8,14 +8,16 @@ from typing import Any
 
 from antifreeze.plan import Longs, Mix
 from antifreeze.ranks import Place
-from antifreeze.workers import Block, Blocks
+from antifreeze.workers import Block, Blocks, Release
 
 
 class Together:
     """Blocks that are made of those of several sources: ready when all are, and they end together."""
 
-    def __init__(self, sources: list[Blocks], made: Iterator[Block], over: Counter[str] | None = None) -> None:
-        self._sources, self._made = sources, made
+    def __init__(
+        self, sources: list[Blocks], made: Iterator[Block], over: Counter[str] | None = None, *, is_mixed: bool = False
+    ) -> None:
+        self._sources, self._made, self._is_mixed = sources, made, is_mixed
         self._over: Mapping[str, float] = over if over is not None else {}
         """What was spent by sources that have ended before others began."""
 
@@ -28,6 +30,17 @@ class Together:
     def is_ready(self) -> bool:
         """Tell whether the next block, or the end, can be had without waiting long."""
         return all(source.is_ready() for source in self._sources)
+
+    def hold(self, num_rows: int) -> Release:
+        """Count rows until they are released. Which source a mixed row came from is not known: each has its part."""
+        each_rows = -(-num_rows // len(self._sources)) if self._is_mixed and self._sources else num_rows
+        releases = [source.hold(each_rows) for source in self._sources]
+
+        def release() -> None:
+            for each in releases:
+                each()
+
+        return release
 
     def where(self) -> Place:
         """Return what is waited for: the source that has not moved for longest."""
@@ -66,7 +79,7 @@ def mixed(sources: list[Blocks], mix: Mix, places: Callable[[int], Longs], first
             parts = [part for source, n in zip(rows, wanted, strict=True) for part in source.take(n)]
             yield joined(parts).take(where)
 
-    return Together(sources, make())
+    return Together(sources, make(), is_mixed=True)
 
 
 def side_by_side(sources: list[Blocks]) -> Together:
@@ -136,6 +149,9 @@ class Pairs:
 
     def slice(self, start: int, stop: int) -> Pairs:
         return Pairs(tuple(part.slice(start, stop) for part in self.parts))
+
+    def detach(self, start: int, stop: int) -> Pairs:
+        return Pairs(tuple(part.detach(start, stop) for part in self.parts))
 
     def take(self, rows: Any) -> Pairs:
         return Pairs(tuple(part.take(rows) for part in self.parts))

@@ -5,7 +5,7 @@ from antifreeze.plan._mix import BLOCK_GROUPS, Batchwise, Mix, Weights
 from antifreeze.plan._order import Listed, Order, Sequential, Span, Task, locate, round_at
 from antifreeze.plan._permute import Longs, Use, permutation
 from antifreeze.plan._view import View, some_rows, view_of_all, view_of_range, view_of_rows
-from antifreeze.plan._window import Flight, Limits, may_begin, may_decode
+from antifreeze.plan._window import Flight, Limits, may_begin, may_decode, may_start
 from antifreeze.plan._woven import Shuffling, Woven, woven
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "locate",
     "may_begin",
     "may_decode",
+    "may_start",
     "permutation",
     "round_at",
     "some_rows",

@@ -15,6 +15,8 @@ class Flight:
     """Decoded bytes that were not handed to the user yet."""
     starving: bool
     """Whether nothing of the front round is ready."""
+    taken: float = 0.0
+    """Which share of the front round's rows workers have been given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +25,8 @@ class Limits:
 
     nbytes: int
     rounds_ahead: int
+    is_paced: bool = False
+    """Whether the last of these rounds is decoded only as fast as workers take the rows of the front round."""
 
 
 def may_begin(flight: Flight, limits: Limits, *, round_: int, nbytes: int) -> bool:
@@ -44,3 +48,19 @@ def may_decode(flight: Flight, limits: Limits, *, round_: int, nbytes: int) -> b
     if round_ == flight.front and flight.starving:
         return True
     return flight.nbytes + nbytes <= limits.nbytes
+
+
+_HEAD_START, _LEAD = 0.25, 1.25
+
+
+def may_start(flight: Flight, limits: Limits, *, round_: int, done: float) -> bool:
+    """Whether another task of a round that was begun may be started now; ``done`` is the share that was started before.
+
+    User code takes far longer than decoding, so the next window would wait in memory, complete, for nearly as long as
+    the front one lasts. Its last task is started when three fifths of the front round were given out, not earlier.
+
+    Invariant: only the last round ahead is held back, and never the front round.
+    """
+    if not limits.is_paced or round_ < flight.front + max(1, limits.rounds_ahead - 1):
+        return True
+    return done < _HEAD_START + _LEAD * flight.taken

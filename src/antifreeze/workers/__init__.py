@@ -4,7 +4,7 @@ from antifreeze.workers._arena import Arena
 from antifreeze.workers._block import Arrays, ArrowRows, Block, Decoded
 from antifreeze.workers._board import Note
 from antifreeze.workers._bounded import bounded
-from antifreeze.workers._produce import Blocks, InlineBlocks, Producer
+from antifreeze.workers._produce import Blocks, InlineBlocks, Producer, Release
 from antifreeze.workers._stream import Decoding, StreamReader
 from antifreeze.workers._threads import ThreadedBlocks
 
@@ -19,6 +19,7 @@ __all__ = [
     "InlineBlocks",
     "Note",
     "Producer",
+    "Release",
     "StreamReader",
     "ThreadedBlocks",
     "bounded",

@@ -26,6 +26,10 @@ class Block(Protocol):
         """Return some of the rows, without a copy where that can be."""
         ...
 
+    def detach(self, start: int, stop: int) -> Self:
+        """Return some of the rows, which nobody asks of this block again: it lets go of what can be freed with them."""
+        ...
+
     def take(self, rows: Longs) -> Self:
         """Return the named rows, copied."""
         ...
@@ -80,6 +84,10 @@ class Arrays:
         share = self.nbytes * (stop - start) // max(self.num_rows, 1)
         return Arrays({name: c[start:stop] for name, c in self.columns.items()}, stop - start, share)
 
+    def detach(self, start: int, stop: int) -> Arrays:
+        share = self.nbytes * (stop - start) // max(self.num_rows, 1)
+        return Arrays({name: _detached(c, start, stop) for name, c in self.columns.items()}, stop - start, share)
+
     def take(self, rows: Longs) -> Arrays:
         return Arrays({name: _taken(c, rows) for name, c in self.columns.items()}, len(rows))
 
@@ -101,6 +109,16 @@ class Arrays:
     @classmethod
     def dealer(cls, places: Longs, arena: Arena) -> Dealer:
         return _ArrayDealer(places, arena)
+
+
+def _detached(column: npt.NDArray[Any], start: int, stop: int) -> npt.NDArray[Any]:
+    """Return some items. Objects are moved: a window of images is freed as it is used, not when its last row was."""
+    part = column[start:stop]
+    if not column.dtype.hasobject:
+        return part
+    moved = part.copy()
+    part[...] = None
+    return moved
 
 
 def _taken(column: npt.NDArray[Any], rows: Longs) -> npt.NDArray[Any]:
@@ -152,6 +170,9 @@ class ArrowRows:
 
     def slice(self, start: int, stop: int) -> ArrowRows:
         return ArrowRows(self.table.slice(start, stop - start))
+
+    def detach(self, start: int, stop: int) -> ArrowRows:
+        return self.slice(start, stop)
 
     def take(self, rows: Longs) -> ArrowRows:
         return ArrowRows(self.table.take(pa.array(rows)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,9 +30,18 @@ class Producer:
     """
 
     def __init__(
-        self, order: Order, decoding: Decoding, block: type[Decoded], arena: Arena, first_round: int = 0
+        self,
+        order: Order,
+        decoding: Decoding,
+        block: type[Decoded],
+        arena: Arena,
+        first_round: int = 0,
+        kept_rows: int | None = None,
     ) -> None:
         self.order, self.first_round = order, first_round
+        self.kept_rows = kept_rows
+        """How many rows of a fragment are kept between rounds, with its file closed, so that only one is open at a
+        time; None: files stay open. May become None at any time."""
         self._decoding, self._block = decoding, block
         self.arena = arena
         self._lock = threading.Lock()
@@ -72,6 +81,8 @@ class Producer:
                 del self._rounds[task.round]
         if complete:
             yield round_.dealer.finish()
+        if (kept_rows := self.kept_rows) is not None and self.order.stays_open(task):
+            reader.put_aside(kept_rows, note)
 
     def _round(self, number: int) -> _Round:
         with self._lock:
@@ -88,6 +99,9 @@ class Producer:
         self._rounds.clear()
 
 
+Release = Callable[[], None]
+
+
 class Blocks(Protocol):
     """The blocks of an epoch, in order, whoever makes them."""
 
@@ -97,6 +111,13 @@ class Blocks(Protocol):
 
     def is_ready(self) -> bool:
         """Tell whether the next block, or the end, can be had without waiting."""
+        ...
+
+    def hold(self, num_rows: int) -> Release:
+        """Count rows of the last block, which wait for workers, as not delivered until what this returns is called.
+
+        What is not held counts as delivered when the next block is taken.
+        """
         ...
 
     def where(self) -> Place:
@@ -142,6 +163,10 @@ class InlineBlocks:
     def is_ready(self) -> bool:
         """Nobody else makes them: they are made when they are asked for."""
         return True
+
+    def hold(self, num_rows: int) -> Release:  # noqa: ARG002
+        """Nothing is decoded ahead, so there is nothing to count."""
+        return lambda: None
 
     def where(self) -> Place:
         """Return where the calling thread stands."""

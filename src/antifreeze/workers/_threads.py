@@ -11,17 +11,19 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Iterator
+from functools import partial
 
 from antifreeze.core import ConfigError, Deadline, Stalled
-from antifreeze.plan import Flight, Limits, Task, may_begin, may_decode
+from antifreeze.plan import Flight, Limits, Task, may_begin, may_decode, may_start
 from antifreeze.ranks import Place
 from antifreeze.workers._block import Decoded
 from antifreeze.workers._board import DONE, WAIT, Note, place_of, spent
 from antifreeze.workers._bounded import Patience
-from antifreeze.workers._produce import Producer
+from antifreeze.workers._produce import Producer, Release
 
 _LOOK_S = 0.5  # how often a waiting thread looks up, in case a wake-up was lost
 _END_S = 0.8  # how long the end of an epoch waits for its threads
+_PATIENT_WAITS = 3  # after so many rounds that were late, decoding saves time instead of memory
 
 
 class _Epoch:
@@ -38,6 +40,14 @@ class _Epoch:
         self.blocks: dict[int, deque[Decoded]] = {}
         self.left: dict[int, int] = {}
         """Tasks that are not done yet, for each round that was begun."""
+        self.started: dict[int, tuple[int, int]] = {}
+        """How many tasks were started, and how many there are, for each round that was begun."""
+        self.taken = 0
+        """Rows of the front round that workers were given."""
+        self.num_waiting = 0
+        """Threads that wait for room in the middle of a round."""
+        self.late: set[int] = set()
+        """Rounds, but for the first, that were not complete when they were asked for."""
         self.failed: dict[int, BaseException] = {}
         self.pending: deque[Task] = deque()
         self.busy: set[int] = set()
@@ -47,13 +57,19 @@ class _Epoch:
 
     @property
     def flight(self) -> Flight:
-        return Flight(front=self.front, nbytes=self.nbytes, starving=not self.blocks.get(self.front))
+        is_over = self.front >= self.order.num_rounds
+        taken = self.taken / max(1, self._num_rows(self.front)) if self.limits.is_paced and not is_over else 0.0
+        starving = not self.blocks.get(self.front)
+        return Flight(front=self.front, nbytes=self.nbytes, starving=starving, taken=taken)
+
+    def _num_rows(self, round_: int) -> int:
+        return self.order.start(round_ + 1) - self.order.start(round_)
 
     def round_nbytes(self, round_: int) -> int:
         """Return what a round will hold, if it is put together before it is delivered."""
         if not self.order.deals:
             return 0
-        return (self.order.start(round_ + 1) - self.order.start(round_)) * self.row_nbytes
+        return self._num_rows(round_) * self.row_nbytes
 
     # -- threads ---------------------------------------------------------------------------------------------------
 
@@ -61,11 +77,12 @@ class _Epoch:
         """Return the next task whose stream is free, or None when there is nothing left to do."""
         with self.lock:
             while not self.closed:
-                for task in self.pending:
-                    if task.stream not in self.busy:
-                        self.pending.remove(task)
-                        self.busy.add(task.stream)
-                        return task
+                if (task := self._startable()) is not None:
+                    self.pending.remove(task)
+                    self.busy.add(task.stream)
+                    started, total = self.started[task.round]
+                    self.started[task.round] = started + 1, total
+                    return task
                 if not self._begin_round():
                     if self.next_round == self.order.num_rounds and not self.pending:
                         return None
@@ -73,16 +90,34 @@ class _Epoch:
                     self.room.wait(_LOOK_S)
             return None
 
+    def _startable(self) -> Task | None:
+        """Return the first task whose stream is free and whose time has come."""
+        flight = self.flight
+        if self.producer.kept_rows is not None and self.busy:
+            return None
+        for task in self.pending:
+            started, total = self.started[task.round]
+            if not may_start(flight, self.limits, round_=task.round, done=started / total):
+                return None  # nor those behind it
+            if task.stream not in self.busy:
+                return task
+        return None
+
+    def _can_begin(self) -> bool:
+        if self.next_round >= self.order.num_rounds or self.failed:
+            return False
+        nbytes = self.round_nbytes(self.next_round)
+        return may_begin(self.flight, self.limits, round_=self.next_round, nbytes=nbytes)
+
     def _begin_round(self) -> bool:
+        if not self._can_begin():
+            return False
         round_ = self.next_round
-        if round_ >= self.order.num_rounds or self.failed:
-            return False
         nbytes = self.round_nbytes(round_)
-        if not may_begin(self.flight, self.limits, round_=round_, nbytes=nbytes):
-            return False
         tasks = self.order.tasks(round_)
         self.pending.extend(tasks)
         self.left[round_] = len(tasks)
+        self.started[round_] = 0, len(tasks)
         self.blocks[round_] = deque()
         self.nbytes += nbytes
         self.next_round += 1
@@ -93,7 +128,9 @@ class _Epoch:
         with self.lock:
             while not self.closed and not may_decode(self.flight, self.limits, round_=round_, nbytes=nbytes):
                 note.at(WAIT)
+                self.num_waiting += 1
                 self.room.wait(_LOOK_S)
+                self.num_waiting -= 1
             return not self.closed
 
     def put(self, task: Task, block: Decoded) -> None:
@@ -113,6 +150,25 @@ class _Epoch:
             if task.round == self.front:
                 self.ready.notify()
             self.room.notify_all()
+
+    def release(self, nbytes: int) -> None:
+        """Count bytes as delivered."""
+        with self.lock:
+            self.nbytes -= nbytes
+            self.wake()
+
+    def wake(self) -> None:
+        """Wake the threads if there is something to do for them: to wake them for every batch would cost more."""
+        if self.num_waiting or self._startable() is not None or (not self.pending and self._can_begin()):
+            self.room.notify_all()
+
+    def hurry(self) -> None:
+        """Note that the front round is late; if that happens often, leave files open instead of decoding them again."""
+        if self.producer.kept_rows is not None and self.front > self.producer.first_round:
+            self.late.add(self.front)
+            if len(self.late) >= _PATIENT_WAITS:
+                self.producer.kept_rows = None
+                self.room.notify_all()
 
     def close(self) -> None:
         with self.lock:
@@ -134,8 +190,9 @@ class _Epoch:
                 break
             if self.left.get(self.front) != 0:
                 return False, None
-            del self.blocks[self.front], self.left[self.front]
+            del self.blocks[self.front], self.left[self.front], self.started[self.front]
             self.front += 1
+            self.taken = 0
             self.room.notify_all()
         return True, None
 
@@ -186,7 +243,7 @@ class ThreadedBlocks:
     ) -> None:
         self._epoch = _Epoch(producer, limits, row_nbytes)
         self._stall_limit_s = stall_limit_s
-        self._held = 0
+        self._held = self._held_rows = 0
         self._pid = os.getpid()
         self._notes = [Note(f"decoder thread {i}") for i in range(threads)]
         # Daemons: a thread that is stuck in a dead file system must not keep the interpreter from ending.
@@ -266,11 +323,24 @@ class ThreadedBlocks:
             block = self._wait()
         if block is not None:
             self._held = epoch.round_nbytes(epoch.front) if epoch.order.deals else block.nbytes
+            self._held_rows = block.num_rows
         return block
+
+    def hold(self, num_rows: int) -> Release:
+        """Count rows of the last block, which wait for workers, as not delivered until what this returns is called."""
+        epoch = self._epoch
+        with epoch.lock:
+            nbytes = self._held * min(num_rows, self._held_rows) // max(1, self._held_rows)
+            self._held -= nbytes
+            self._held_rows = max(0, self._held_rows - num_rows)
+            epoch.taken += num_rows
+            epoch.wake()
+        return partial(epoch.release, nbytes)
 
     def _wait(self) -> Decoded | None:
         """Wait for a block, as long as some thread moves. Needs the lock, and lets go of it while it waits."""
         epoch, patience = self._epoch, Patience(self._notes, self._stall_limit_s)
+        epoch.hurry()
         while True:
             epoch.ready.wait(patience.look_s)
             settled, block = epoch.take_block_nowait()
