@@ -117,10 +117,7 @@ def test_rounds_that_are_late_again_and_again_leave_files_open(images: Path, mon
     assert producer.kept_rows is None
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_the_order_is_the_same_when_fragments_are_put_aside(
-    images: Path, monkeypatch: pytest.MonkeyPatch, workers: int
-) -> None:
+def test_the_order_is_the_same_when_fragments_are_put_aside(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is saved is memory; rows come as they do without a transform."""
     plain = StreamingDataLoader(StreamingDataset(images), batch_size=64, shuffle=True)
     expected = [n for batch in plain for n in batch["n"].tolist()]
@@ -131,7 +128,7 @@ def test_the_order_is_the_same_when_fragments_are_put_aside(
 
     dataset = StreamingDataset(images, transform=lambda row: {"n": row["n"], "value": row["value"][:4]})
     found = []
-    for batch in StreamingDataLoader(dataset, batch_size=64, shuffle=True, num_workers=workers):
+    for batch in StreamingDataLoader(dataset, batch_size=64, shuffle=True, num_workers=2):
         numbers = batch["n"].tolist()
         assert batch["value"] == [n.to_bytes(4, "little") for n in numbers]
         found += numbers

@@ -120,7 +120,7 @@ def read_blocks(order: Order, recipe: Recipe, position: int, means: Means) -> Bl
         rows = max(1, decoding.piece_rows * memory_limit // _ROOMY_NBYTES)
         decoding = replace(decoding, piece_rows=rows)
     first = round_at(order, position)
-    kept_rows = _kept_rows(order, recipe) if means.is_paced else None
+    kept_rows = _kept_rows(order, recipe) if means.is_paced and threads else None
     producer = Producer(order, decoding, recipe.block, Arena(memory_limit // 4), first, kept_rows)
     blocks = _started(producer, recipe, threads, means) if threads else InlineBlocks(producer)
     # A round is made as a whole: what was delivered of it before is left out again.
