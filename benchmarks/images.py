@@ -37,6 +37,8 @@ WINDOW_NBYTES = 32 << 20
 """What a peer shuffles within: the same as antifreeze."""
 TIMEOUT_S = 300.0
 WARM_UP_S = 1.0
+LEAST_IMAGES = 6_000
+"""Two windows: less would not show what reading costs."""
 
 
 # -- data --------------------------------------------------------------------------------------------------------------
@@ -202,7 +204,7 @@ def bare_share(folder: Path, options: argparse.Namespace, ready: Any, results: A
     batch_of(images[: options.batch])
     ready.wait()
     began_s, cpu_s, count, start = time.perf_counter(), time.process_time(), 0, 0
-    while time.perf_counter() - began_s < options.seconds:
+    while time.perf_counter() - began_s < options.seconds or count < LEAST_IMAGES // NUM_WORKERS:
         batch_of(images[start : start + options.batch])
         count += options.batch
         start = (start + options.batch) % (len(images) - options.batch)
@@ -252,7 +254,7 @@ def rate(name: str, folder: Path, options: argparse.Namespace) -> dict[str, floa
     own_s = time.process_time()
     for batch in batches:
         images += len(batch["image"] if isinstance(batch, dict) else batch)
-        if time.perf_counter() - began_s >= options.seconds:
+        if time.perf_counter() - began_s >= options.seconds and images >= LEAST_IMAGES:
             break
     wall_s = time.perf_counter() - began_s
     own_s, cpu_s = time.process_time() - own_s, tree_cpu_s() - cpu_s
