@@ -154,9 +154,10 @@ def test_objects_are_let_go_of_row_by_row() -> None:
     texts = np.array([b"a" * 10, b"b" * 20, b"c" * 30], object)
     block = Arrays({"text": texts, "n": np.arange(3)}, 3)
 
-    part = block.detach(0, 2)
+    part, start, stop = block.detach(0, 2)
 
+    assert (start, stop) == (0, 2)
     assert part.columns["text"].tolist() == [b"a" * 10, b"b" * 20]
     assert part.columns["n"].tolist() == [0, 1]
     assert texts.tolist() == [None, None, b"c" * 30]
-    assert block.detach(2, 3).columns["text"].tolist() == [b"c" * 30]
+    assert block.detach(2, 3)[0].columns["text"].tolist() == [b"c" * 30]

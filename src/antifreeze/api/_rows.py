@@ -94,7 +94,7 @@ class RowsSource:
         except StopIteration:
             return None
         self._held.append((self._step, self._hold(stop - start)))
-        here = Here(block.detach(start, stop), 0, stop - start, self._first)
+        here = Here(*block.detach(start, stop), self._first)
         reading = self._course.reading
         what = Rows(here, stop - start, reading.epoch, self._course.sample(self._first))
         task = Task(epoch=self._number, step=self._step, seed=reading.seed, what=what)

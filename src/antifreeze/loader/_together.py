@@ -150,8 +150,11 @@ class Pairs:
     def slice(self, start: int, stop: int) -> Pairs:
         return Pairs(tuple(part.slice(start, stop) for part in self.parts))
 
-    def detach(self, start: int, stop: int) -> Pairs:
-        return Pairs(tuple(part.detach(start, stop) for part in self.parts))
+    def detach(self, start: int, stop: int) -> tuple[Pairs, int, int]:
+        parts = [part.detach(start, stop) for part in self.parts]
+        if all(part is own for (part, _, _), own in zip(parts, self.parts, strict=True)):
+            return self, start, stop
+        return Pairs(tuple(part.slice(first, last) for part, first, last in parts)), 0, stop - start
 
     def take(self, rows: Any) -> Pairs:
         return Pairs(tuple(part.take(rows) for part in self.parts))

@@ -26,8 +26,11 @@ class Block(Protocol):
         """Return some of the rows, without a copy where that can be."""
         ...
 
-    def detach(self, start: int, stop: int) -> Self:
-        """Return some of the rows, which nobody asks of this block again: it lets go of what can be freed with them."""
+    def detach(self, start: int, stop: int) -> tuple[Self, int, int]:
+        """Return a block, and where some of the rows are in it. Nobody asks this one for them again.
+
+        What can be freed row by row is in that block alone.
+        """
         ...
 
     def take(self, rows: Longs) -> Self:
@@ -84,9 +87,12 @@ class Arrays:
         share = self.nbytes * (stop - start) // max(self.num_rows, 1)
         return Arrays({name: c[start:stop] for name, c in self.columns.items()}, stop - start, share)
 
-    def detach(self, start: int, stop: int) -> Arrays:
+    def detach(self, start: int, stop: int) -> tuple[Arrays, int, int]:
+        if not any(c.dtype.hasobject for c in self.columns.values()):
+            return self, start, stop
         share = self.nbytes * (stop - start) // max(self.num_rows, 1)
-        return Arrays({name: _detached(c, start, stop) for name, c in self.columns.items()}, stop - start, share)
+        columns = {name: _detached(c, start, stop) for name, c in self.columns.items()}
+        return Arrays(columns, stop - start, share), 0, stop - start
 
     def take(self, rows: Longs) -> Arrays:
         return Arrays({name: _taken(c, rows) for name, c in self.columns.items()}, len(rows))
@@ -171,8 +177,8 @@ class ArrowRows:
     def slice(self, start: int, stop: int) -> ArrowRows:
         return ArrowRows(self.table.slice(start, stop - start))
 
-    def detach(self, start: int, stop: int) -> ArrowRows:
-        return self.slice(start, stop)
+    def detach(self, start: int, stop: int) -> tuple[ArrowRows, int, int]:
+        return self, start, stop
 
     def take(self, rows: Longs) -> ArrowRows:
         return ArrowRows(self.table.take(pa.array(rows)))

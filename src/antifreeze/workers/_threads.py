@@ -23,6 +23,7 @@ from antifreeze.workers._produce import Producer, Release
 
 _LOOK_S = 0.5  # how often a waiting thread looks up, in case a wake-up was lost
 _END_S = 0.8  # how long the end of an epoch waits for its threads
+_WAKES = 64  # how often in a round threads are woken because rows were taken
 _PATIENT_WAITS = 3  # after so many rounds that were late, decoding saves time instead of memory
 
 
@@ -44,6 +45,10 @@ class _Epoch:
         """How many tasks were started, and how many there are, for each round that was begun."""
         self.taken = 0
         """Rows of the front round that workers were given."""
+        self.wake_at = 0
+        """At how many of them threads are woken next."""
+        self.is_full = False
+        """Whether a round could not be begun for lack of room."""
         self.num_waiting = 0
         """Threads that wait for room in the middle of a round."""
         self.late: set[int] = set()
@@ -106,8 +111,10 @@ class _Epoch:
     def _can_begin(self) -> bool:
         if self.next_round >= self.order.num_rounds or self.failed:
             return False
-        nbytes = self.round_nbytes(self.next_round)
-        return may_begin(self.flight, self.limits, round_=self.next_round, nbytes=nbytes)
+        nbytes, front = self.round_nbytes(self.next_round), self.front
+        can_begin = may_begin(self.flight, self.limits, round_=self.next_round, nbytes=nbytes)
+        self.is_full = not can_begin and self.next_round < front + self.limits.rounds_ahead
+        return can_begin
 
     def _begin_round(self) -> bool:
         if not self._can_begin():
@@ -151,16 +158,21 @@ class _Epoch:
                 self.ready.notify()
             self.room.notify_all()
 
+    def take_rows(self, num_rows: int) -> None:
+        """Note that workers were given rows of the front round. Needs the lock."""
+        self.taken += num_rows
+        # Not for every batch: threads that find nothing to do cost as much as a small batch.
+        if self.limits.is_paced and self.taken >= self.wake_at and self.front < self.order.num_rounds:
+            self.wake_at = self.taken + self._num_rows(self.front) // _WAKES
+            if self._startable() is not None:
+                self.room.notify_all()
+
     def release(self, nbytes: int) -> None:
         """Count bytes as delivered."""
         with self.lock:
             self.nbytes -= nbytes
-            self.wake()
-
-    def wake(self) -> None:
-        """Wake the threads if there is something to do for them: to wake them for every batch would cost more."""
-        if self.num_waiting or self._startable() is not None or (not self.pending and self._can_begin()):
-            self.room.notify_all()
+            if self.num_waiting or (self.is_full and self._can_begin()):
+                self.room.notify_all()
 
     def hurry(self) -> None:
         """Note that the front round is late; if that happens often, leave files open instead of decoding them again."""
@@ -192,7 +204,7 @@ class _Epoch:
                 return False, None
             del self.blocks[self.front], self.left[self.front], self.started[self.front]
             self.front += 1
-            self.taken = 0
+            self.taken = self.wake_at = 0
             self.room.notify_all()
         return True, None
 
@@ -333,8 +345,7 @@ class ThreadedBlocks:
             nbytes = self._held * min(num_rows, self._held_rows) // max(1, self._held_rows)
             self._held -= nbytes
             self._held_rows = max(0, self._held_rows - num_rows)
-            epoch.taken += num_rows
-            epoch.wake()
+            epoch.take_rows(num_rows)
         return partial(epoch.release, nbytes)
 
     def _wait(self) -> Decoded | None:
