@@ -104,8 +104,8 @@ def test_no_more_is_decoded_than_workers_can_use(images: Path) -> None:
     blocks.close()
 
 
-def test_rounds_that_are_late_again_and_again_leave_files_open(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers that wait for rows cost more than memory does."""
+def test_workers_that_wait_for_rows_leave_files_open(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That decoding is late costs more than memory does."""
     monkeypatch.setattr(_reading, "_OPEN_NBYTES", 0)
     blocks = started(images, is_paced=True)
     producer = blocks._epoch.producer

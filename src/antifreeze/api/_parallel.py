@@ -211,7 +211,7 @@ class _TupleDelivery:
         return _TupleDelivery(tuple(part.tracked() for part in self.parts))
 
     def parted(self, batch: Batch) -> Batch:
-        return tuple(part.parted(b) for part, b in zip(self._parts, batch, strict=True))
+        return tuple(part.parted(b) for part, b in zip(self.parts, batch, strict=True))
 
     def sendable(self, block: Pairs, start: int, stop: int) -> Any:
         return tuple(part.sendable(b, start, stop) for part, b in zip(self.parts, block.parts, strict=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +26,7 @@ from antifreeze.plan import (
     view_of_rows,
     woven,
 )
-from antifreeze.workers import Arena, Blocks, InlineBlocks, Producer, ThreadedBlocks
+from antifreeze.workers import Arena, Blocks, InlineBlocks, Producer, ThreadedBlocks, Thrift
 
 WINDOW_NBYTES = 32 << 20
 """Rows are shuffled within about this much decoded data at a time."""
@@ -106,6 +106,7 @@ class Means:
     stall_limit_s: float = STALL_LIMIT_S
     is_paced: bool = False
     """Whether rows wait for workers, which take longer than decoding: no more are decoded than workers can use."""
+    thrift: Thrift = field(default_factory=Thrift)
 
     def shared(self, number: int) -> Means:
         """Return what each of several has. Not paced: whose rows workers take next is not known to any of them."""
@@ -121,7 +122,7 @@ def read_blocks(order: Order, recipe: Recipe, position: int, means: Means) -> Bl
         decoding = replace(decoding, piece_rows=rows)
     first = round_at(order, position)
     kept_rows = _kept_rows(order, recipe) if means.is_paced and threads else None
-    producer = Producer(order, decoding, recipe.block, Arena(memory_limit // 4), first, kept_rows)
+    producer = Producer(order, decoding, recipe.block, Arena(memory_limit // 4), first, kept_rows, means.thrift)
     blocks = _started(producer, recipe, threads, means) if threads else InlineBlocks(producer)
     # A round is made as a whole: what was delivered of it before is left out again.
     return blocks if position == order.start(first) else Kept(blocks, skip=position - order.start(first))

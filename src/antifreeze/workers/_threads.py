@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ from antifreeze.workers._produce import Producer, Release
 _LOOK_S = 0.5  # how often a waiting thread looks up, in case a wake-up was lost
 _END_S = 0.8  # how long the end of an epoch waits for its threads
 _WAKES = 64  # how often in a round threads are woken because rows were taken
-_PATIENT_WAITS = 3  # after so many rounds that were late, decoding saves time instead of memory
+_LATE = 0.2  # a round that is waited for longer than this share of the time since the last one is late
 
 
 class _Epoch:
@@ -51,8 +52,8 @@ class _Epoch:
         """Whether a round could not be begun for lack of room."""
         self.num_waiting = 0
         """Threads that wait for room in the middle of a round."""
-        self.late: set[int] = set()
-        """Rounds, but for the first, that were not complete when they were asked for."""
+        self.took_s = 0.0
+        """When a block was last taken."""
         self.failed: dict[int, BaseException] = {}
         self.pending: deque[Task] = deque()
         self.busy: set[int] = set()
@@ -174,13 +175,12 @@ class _Epoch:
             if self.num_waiting or (self.is_full and self._can_begin()):
                 self.room.notify_all()
 
-    def hurry(self) -> None:
-        """Note that the front round is late; if that happens often, leave files open instead of decoding them again."""
-        if self.producer.kept_rows is not None and self.front > self.producer.first_round:
-            self.late.add(self.front)
-            if len(self.late) >= _PATIENT_WAITS:
-                self.producer.kept_rows = None
-                self.room.notify_all()
+    def hurry(self, waited_s: float) -> None:
+        """Leave files open from now on, instead of decoding them again, if workers wait for rows. Needs the lock."""
+        is_saving = self.producer.kept_rows is not None and self.front > self.producer.first_round
+        if is_saving and waited_s > _LATE * (time.monotonic() - self.took_s):
+            self.producer.hurry()
+            self.room.notify_all()
 
     def close(self) -> None:
         with self.lock:
@@ -336,6 +336,7 @@ class ThreadedBlocks:
         if block is not None:
             self._held = epoch.round_nbytes(epoch.front) if epoch.order.deals else block.nbytes
             self._held_rows = block.num_rows
+            epoch.took_s = time.monotonic()
         return block
 
     def hold(self, num_rows: int) -> Release:
@@ -351,9 +352,10 @@ class ThreadedBlocks:
     def _wait(self) -> Decoded | None:
         """Wait for a block, as long as some thread moves. Needs the lock, and lets go of it while it waits."""
         epoch, patience = self._epoch, Patience(self._notes, self._stall_limit_s)
-        epoch.hurry()
+        began_s = time.monotonic()
         while True:
             epoch.ready.wait(patience.look_s)
+            epoch.hurry(time.monotonic() - began_s)
             settled, block = epoch.take_block_nowait()
             if settled:
                 return block
