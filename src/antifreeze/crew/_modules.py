@@ -97,4 +97,11 @@ def is_library(module: ModuleType) -> bool:
 @functools.cache
 def _is_installed(file: str) -> bool:
     within = any(f"{os.sep}{name}{os.sep}" in file for name in _INSTALLED)
-    return not Path(file).is_absolute() or within or file.startswith(_LIBRARIES)
+    return not Path(file).is_absolute() or within or file.startswith((*_LIBRARIES, *_installed_folders()))
+
+
+@functools.cache
+def _installed_folders() -> tuple[str, ...]:
+    """Return the folders of the path that an installer has filled, such as by ``pip install --target``."""
+    found = {os.path.abspath(entry) for entry in sys.path if entry}  # noqa: PTH100  as modules have it in __file__
+    return tuple(entry + os.sep for entry in found if any(Path(entry).glob("*.dist-info")))

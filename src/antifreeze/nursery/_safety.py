@@ -17,6 +17,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+_SELF_CARING = ("jemalloc_bg_thd",)
+"""Threads of an allocator, such as Arrow's, which pandas imports: it prepares them for a fork by ``pthread_atfork``."""
 _HARMLESS = ("/dev/null", "/dev/zero", "/dev/full", "/dev/urandom", "/dev/random")
 _SHOWN = 3
 _ENDING_S = 0.05
@@ -54,21 +56,22 @@ def why_not_to_fork(before: dict[int, str], shared: Collection[int]) -> str:
 
 def _other_threads() -> list[str]:
     end_s = time.monotonic() + _ENDING_S
-    while len(names := _thread_names()) > 1 and time.monotonic() < end_s:
+    while (names := _thread_names()) and time.monotonic() < end_s:
         time.sleep(0.001)
     known = {str(thread.native_id): thread.name for thread in threading.enumerate()}
-    names.pop(str(os.getpid()), None)
     return [known.get(number, name) for number, name in names.items()]
 
 
 def _thread_names() -> dict[str, str]:
-    found = {}
+    """Return the names of all threads but this one that matter."""
+    found: dict[str, str] = {}
     for number in os.listdir("/proc/self/task"):  # noqa: PTH208  it is called between two forks
         try:
             found[number] = Path(f"/proc/self/task/{number}/comm").read_text().strip()
         except OSError:  # it has just ended
             continue
-    return found
+    found.pop(str(os.getpid()), None)
+    return {number: name for number, name in found.items() if name not in _SELF_CARING}
 
 
 def _listed(names: list[str], kind: str) -> str:
