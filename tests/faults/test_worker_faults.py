@@ -290,7 +290,7 @@ def test_a_blow_between_epochs(engine: str, name: str) -> None:
     BLOWS[name]()
     found += [[plain(batch) for batch in loader] for _ in range(2)]
 
-    assert found == undisturbed(engine, epochs=3)
+    assert found == undisturbed(engine, epochs=3, persistent_workers=True)
 
 
 def test_all_are_killed_again_and_again() -> None:
@@ -709,7 +709,7 @@ def test_an_epoch_after_one_that_was_left_early_is_whole(engine: str) -> None:
         loader.set_epoch(3)
     found = [plain(batch) for batch in loader]
 
-    assert found == undisturbed(engine, epochs=4)[3]
+    assert found == undisturbed(engine, epochs=4, persistent_workers=True)[3]
 
 
 # -- much at a time ------------------------------------------------------------------------------------------------

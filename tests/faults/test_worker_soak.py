@@ -138,7 +138,7 @@ def run(seed: int, folder: Path) -> None:
     """Compare a disturbed run with the undisturbed one."""
     trial = choose(seed, folder)
     print(f"seed {seed}: {trial}")
-    same = {name: trial.options[name] for name in ("num_workers", "batch_size")}
+    same = {name: trial.options[name] for name in ("num_workers", "batch_size", "persistent_workers")}
     expected = undisturbed(trial.engine, epochs=2, num_samples=trial.num_samples, **same)
     loader = make(trial.engine, Several(trial.faults), num_samples=trial.num_samples, **trial.options)
     for epoch in range(trial.epochs):

@@ -57,7 +57,8 @@ def make(engine: str, fault: Fault = NO_FAULT, **options: Any) -> Any:
 @functools.cache
 def undisturbed(engine: str, epochs: int = 1, **options: Any) -> list[list[tuple[int, bytes]]]:
     """Return the batches of each epoch without any fault."""
-    if engine != "iterable":  # the shares of an iterable depend on how many there are
+    # The shards of an iterable depend on how many there are; and workers that stay keep the seed of the first epoch.
+    if engine != "iterable" and not options.get("persistent_workers"):
         options["num_workers"] = 0
     loader = make(engine, **options)
     return [[plain(batch) for batch in loader] for _ in range(epochs)]

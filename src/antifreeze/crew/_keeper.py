@@ -155,7 +155,7 @@ class Keeper:
         self._bell.silence()
         for server in self._tree.servers():
             self._tree.hear(server)
-        self._tree.check(self._limits())
+        self._tree.check(self._limits)
         self._act()
         for crew in [*self._kept, *(self._ending.popleft() for _ in range(len(self._ending)))]:
             crew.tend()

@@ -361,7 +361,7 @@ class Tree:
         if owner is not None:
             owner.died(token, code)
 
-    def check(self, limits: Limits) -> None:
+    def check(self, limits: Callable[[], Limits]) -> None:
         """Look whether every server moves that something was asked of."""
         now_s = time.monotonic()
         if now_s - self._checked_s < _CHECK_INTERVAL_S:
@@ -373,7 +373,7 @@ class Tree:
                 self._lose(server, None if server is self._root else Finding(cause=Cause.STOPPED, evidence_lines=()))
             elif server.closed_s is not None and now_s - server.closed_s > _CHECK_INTERVAL_S:
                 self._lose(server)
-            elif (finding := server.stall(limits)) is not None:
+            elif (finding := server.stall(limits())) is not None:
                 self._lose(server, finding)
         self._retire_bases(now_s)
 
