@@ -160,14 +160,21 @@ def test_what_was_changed_between_epochs_is_seen_in_the_next(name: str) -> None:
     assert parent_of(*second["parents"]) == base
 
 
-SCALE = 1
+class Kinds(Where):
+    """Gives what its large list is in a worker."""
+
+    def __getitem__(self, index: int) -> Any:
+        return isinstance(self.large, list), type(self.large) is list, self.large[index], len(self.large)
 
 
-def scaled(samples: list[Any]) -> torch.Tensor:
-    return torch.tensor([sample[4] * SCALE for sample in samples])
+def test_a_large_list_is_stored_once_for_all_workers() -> None:
+    """A worker gets an object that behaves as the list does, and is no list: none of its items is there yet."""
+    found = list(af.DataLoader(Kinds(), batch_size=None, num_workers=2, collate_fn=lambda sample: sample))
+
+    assert found == [(True, False, (f"sample {i}", i), LARGE) for i in range(8)]
 
 
-def test_variables_that_functions_of_a_script_use_are_seen_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_that_functions_of_a_script_use_are_seen_too() -> None:
     """They travel with the functions."""
     scale = [1]
     loader = af.DataLoader(Where(), batch_size=8, num_workers=1, collate_fn=lambda s: torch.tensor(s)[:, 4] * scale[0])

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,8 +37,19 @@ HEADING = "### What is different, on purpose"
 ROWS: dict[str, Callable[..., None]] = {}
 """The test of each row, by the row's title."""
 ELSEWHERE: dict[str, str] = {
-    "the trainer's random state": "test_dataloader_random.py::test_the_trainers_random_numbers_are_untouched",
-    "two loaders, with nothing random between them": "test_dataloader_random.py::test_a_seed_decides",
+    "functions of libraries replaced in the trainer: `json.dumps = mine`, `monkeypatch`, `unittest.mock.patch`": (
+        "test_dataloader_patches.py::test_what_is_replaced_in_the_trainer_is_replaced_in_workers"
+    ),
+    "random numbers in the dataset with `num_workers=0`": (
+        "test_dataloader_random.py::test_what_user_code_draws_does_not_advance_the_trainers_generators"
+    ),
+    "files, `h5py`, `lmdb` and `sqlite3` handles opened in `__init__`": (
+        "test_dataloader_handles.py::test_handles_opened_in_the_constructor_are_there_in_workers"
+    ),
+    "seeding in `worker_init_fn`": "test_dataloader_random.py::test_seeding_in_worker_init_fn_has_no_effect",
+    "a list of 50,000 or more plain items in the dataset": (
+        "test_dataloader_start.py::test_a_large_list_is_stored_once_for_all_workers"
+    ),
 }
 """Rows whose test is in another module, with its name."""
 
@@ -241,12 +253,36 @@ class Counted:
 
 
 @row("tiny batches")
-def test_tiny_batches() -> None:
+def test_tiny_batches(tmp_path: Path) -> None:
     for prefetch_factor in (None, 2):
         sampler = Counted(3000)
         loader = ours(Made(3000, int), 1, batch_size=None, sampler=sampler, prefetch_factor=prefetch_factor)
-        ahead = max(sampler.given - number for number, _ in enumerate(loader, 1))
-        assert (2 < ahead <= 256) if prefetch_factor is None else ahead <= 2
+        assert max(sampler.given - number for number, _ in enumerate(loader, 1)) <= 2
+    made = tmp_path / "made"
+    made.touch()
+
+    def note(index: int) -> int:
+        with made.open("a") as file:
+            file.write("x")
+        return index
+
+    batches = iter(ours(Made(3000, note), 1, batch_size=None))
+    for _ in range(100):
+        next(batches)
+    end_s = time.monotonic() + 60
+    while made.stat().st_size <= 100 + 2:
+        assert time.monotonic() < end_s, "no more is made ahead than two batches"
+        time.sleep(0.005)
+
+
+@row("a state taken at the last batch of an epoch")
+def test_a_state_taken_at_the_last_batch_of_an_epoch() -> None:
+    loaders = [ours(Made(8, int), 1, batch_size=4, shuffle=True, generator=seeded()) for _ in range(2)]
+    for _, batch in zip(range(2), loaders[0], strict=False):
+        state = loaders[0].state_dict() if batch is not None else {}
+    following = [batch.tolist() for batch in loaders[0]]
+    loaders[1].load_state_dict(state)
+    assert [batch.tolist() for batch in loaders[1]] == following
 
 
 @row("which worker makes a batch")

@@ -78,7 +78,9 @@ SEEDS = [*range(5), *(pytest.param(seed, marks=pytest.mark.soak) for seed in ran
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_interrupt_at_any_line_loses_nothing(engine: str, persistent: bool, seed: int) -> None:
     """In two epochs, the second of which may have the workers of the first."""
-    check(make(engine, persistent_workers=persistent), undisturbed(engine, 2, persistent_workers=persistent), plain, seed)
+    check(
+        make(engine, persistent_workers=persistent), undisturbed(engine, 2, persistent_workers=persistent), plain, seed
+    )
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
