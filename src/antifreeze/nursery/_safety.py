@@ -1,7 +1,7 @@
 """Whether this process may be forked again and again: nothing in it may belong to one process alone.
 
 A template process loads a dataset once and is then forked for every worker. That is safe only while the process has a
-single thread (the others would be missing in the workers, and with them whoever releases the locks they hold), no CUDA
+single thread (the others would be missing in the workers, and nobody would release the locks they hold), no CUDA
 context, and no descriptor that loading has opened: workers would share one socket, one database connection or one
 file position, and read each other's bytes. Which library or which user code did it does not matter, so nothing is
 known here about libraries: the kernel says what there is.

@@ -13,9 +13,9 @@ So there is a tree of processes, each with one thread, and each running the loop
 
 Guarantees. The fork server never runs user code. A base runs the top level of the user's modules and a template what
 unpickling calls, never ``__getitem__``, a transform or a collate function. Neither is forked unless it is safe (see
-``_safety``): otherwise workers come from the fork server, and each loads for itself. Whoever is killed, stopped or
-stuck anywhere in the tree takes its own branches along and nobody else: every process asks the kernel for SIGKILL when
-its parent ends. A dataset that was changed between two epochs gets another template, from the same base.
+``_safety``): otherwise workers come from the fork server, and each loads for itself. A process that is killed, stopped
+or stuck anywhere in the tree takes its own branches along and nobody else: every process asks the kernel for SIGKILL
+when its parent ends. A dataset that was changed between two epochs gets another template, from the same base.
 
 The end. When the trainer ends, the kernel sends SIGCONT to the fork server, which wakes it if it is stopped. It kills
 its branches, their branches die with them, and all of them become children of the fork server, the nearest subreaper:
@@ -85,7 +85,7 @@ def load(modules: tuple[str, ...], sources: Sources) -> None:
 
 
 def import_modules(names: tuple[str, ...]) -> None:
-    """Import the modules of a dataset. One that cannot be is left to whoever needs it, and can say why."""
+    """Import the modules of a dataset. One that cannot be imported is left to the code that needs it."""
     for name in names:
         with contextlib.suppress(Exception, SystemExit):  # border: the user's modules may do anything
             importlib.import_module(name)

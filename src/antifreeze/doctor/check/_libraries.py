@@ -2,8 +2,9 @@
 
 The lists come from trials: the library was used in a process, and the call was made in a fork of it. Listed is what
 then hung or ended the process, with Polars 2.1, DuckDB 2.0, Faiss 1.15, XGBoost 3.2, LightGBM, scikit-learn 1.9, JAX,
-DataFusion 55, delta-rs 1.6 and Numba 0.68. TensorFlow and Lance document that they do not support fork. pyarrow,
-pandas, OpenCV, NumPy, CatBoost and ONNX Runtime passed the same trials, and are left out on purpose.
+DataFusion 55, delta-rs 1.6 and Numba 0.68. TensorFlow was not tried: its entry follows common reports. Lance warns
+of forks itself. pyarrow, pandas, OpenCV, NumPy, CatBoost and ONNX Runtime passed the same trials, and are left out on
+purpose.
 """
 
 from __future__ import annotations
