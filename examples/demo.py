@@ -169,7 +169,7 @@ def run(folder: Path, rows: int, faults: dict[int, signal.Signals]) -> tuple[af.
 def disturb(folder: Path, total: int) -> bool:
     """Kill a worker and stop another one in mid-epoch; say whether that changed anything."""
     rows = min(total, 40_000)
-    _, wanted = run(folder, rows, {})
+    wanted = run(folder, rows, {})[1]
     say("Workers", f"{rows:,} rows, {len(wanted)} batches, a transform in two processes")
     say("", "in mid-epoch, one of them is killed and one is stopped")
     loader, found = run(folder, rows, FAULTS)
@@ -177,6 +177,7 @@ def disturb(folder: Path, total: int) -> bool:
     report = loader.report()
     print(flush=True)
     numbers = sorted(row for batch, _ in found for row in batch)
+    del loader  # and with it the process that has loaded the transform
     lost, left = len(report.restarts), processes_left()
     good = numbers == list(range(rows)) and found == wanted and lost == len(FAULTS) and not left
     say("Check", f"{rows:,} rows: {len(set(numbers)):,} came, {len(numbers) - len(set(numbers))} came twice")
@@ -189,7 +190,7 @@ def disturb(folder: Path, total: int) -> bool:
 
 def processes_left() -> list[str]:
     """Return the processes that this one has started, once they had time to end."""
-    end_s = time.monotonic() + 5
+    end_s = time.monotonic() + 20
     while True:
         left = " ".join(file.read_text() for file in Path("/proc/self/task").glob("*/children")).split()
         if not left or time.monotonic() > end_s:

@@ -37,7 +37,6 @@ def make(kind: type[torch.utils.data.DataLoader], dataset: Points, num_workers: 
         num_workers=num_workers,
         drop_last=True,
         generator=order,
-        persistent_workers=num_workers > 0,
     )
 
 

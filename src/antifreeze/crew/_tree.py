@@ -9,8 +9,8 @@ For each payload there is a ``Template`` (see ``nursery/_server`` for what the p
 Requests for workers wait at their template until it is READY (they go to its process), DIRECT (they go to the fork
 server, and each worker loads for itself) or FAILED (their crew hears of the error).
 
-# Invariant: a process that is lost takes along what was forked from it, and nothing else. Crews hear of their workers one
-# by one, as of workers that died by themselves.
+# Invariant: a process that is lost takes along what was forked from it, and nothing else. Crews hear of their workers
+# one by one, as of workers that died by themselves.
 # Invariant: what was asked for is looked at in every turn, whatever has happened in between. No event has to be waited
 # for that may have come already, so that no request can be forgotten.
 # Tried: acting on events alone. A fork server that was killed between two messages left a template waiting for ever.
@@ -44,7 +44,7 @@ _MAX_FAILURES = 3
 _MAX_LOST = 2
 """How often the process of a template may be lost before workers load for themselves."""
 _END_TIMEOUT_S = 2.0
-_LINGER_S = float(os.environ.get("ANTIFREEZE_NURSERY_LINGER_S", "10"))
+_LINGER_S = float(os.environ.get("ANTIFREEZE_NURSERY_LINGER_S", "3"))
 """How long imported modules are kept for the next loader."""
 
 

@@ -56,7 +56,7 @@ from antifreeze.nursery._messages import (
 from antifreeze.nursery._safety import open_files, why_not_to_fork
 from antifreeze.transport import BOARD_NBYTES, BoardWriter, Channel, Closed, map_bytes
 
-LINGER_S = float(os.environ.get("ANTIFREEZE_NURSERY_LINGER_S", "10"))
+LINGER_S = float(os.environ.get("ANTIFREEZE_NURSERY_LINGER_S", "1.5"))
 """How long a server stays when it has nothing to look after: the next loader often comes soon. Tests want it to go."""
 _POLL_INTERVAL_S = 0.25
 _REAP_TIMEOUT_S = 2.0
