@@ -39,10 +39,12 @@ class Quarters:
     def prestart(self, program: Any) -> None:
         """Start the processes that workers are forked from, in the background."""
         try:
+            before = self._templates.current
             template, _ = self._templates.of(program)
         except OSError as error:
             raise no_descriptors(error) from error
         the_keeper().start(template)
+        del before  # Order: the modules it was forked from stay imported as long as somebody needs them
 
     def take(self, make: Callable[[], Crew]) -> Crew:
         """Return a crew that nobody uses, one that stayed or a new one."""

@@ -78,10 +78,12 @@ class Crew:
         """Ask for all workers. Returns before they have started."""
         the_keeper().keep(self)
         self._templates = templates
+        before = templates.current
         self.template, self._surroundings = templates.of(self._program)
         with self.lock:
             for slot in range(len(self.members)):
                 self.spawn(slot)
+        del before  # Order: the modules it was forked from stay imported as long as somebody needs them
 
     def spawn(self, slot: int, *, after_a_loss: bool = False) -> None:
         """Ask for a worker for a slot."""

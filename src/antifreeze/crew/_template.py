@@ -61,6 +61,11 @@ class Templates:
         self._template: Template | None = None
 
     @property
+    def current(self) -> Template | None:
+        """The template of the last epoch."""
+        return self._template
+
+    @property
     def reason(self) -> str:
         """Why workers load for themselves; nothing if they do not."""
         return "" if self._template is None else self._template.reason

@@ -299,6 +299,8 @@ class Tree:
         place = self._places.pop(number, None)
         if place is None:
             return
+        if place.base is not None:
+            place.base.idle_since_s = time.monotonic()
         for request in place.waiting:
             close_all(request.fds)
         if place.server is not None:
