@@ -73,7 +73,7 @@ def titles_of(text: str) -> list[str]:
 
 
 def test_every_row_of_the_table_has_a_test() -> None:
-    """Whoever writes a row writes its test."""
+    """A new row needs a new test."""
     titles = titles_of(DOCS.read_text())
     assert len(titles) == len(set(titles))
     assert sorted(titles) == sorted([*ROWS, *ELSEWHERE])

@@ -283,7 +283,7 @@ def _global_batch(facts: Mapping[str, Any]) -> int | None:
 
 
 def _fitted_shares(place: SharePlace, state: Mapping[str, Any], here: dict[str, Any], *, strict: bool) -> SharePlace:
-    """Return the place for this loader. Within an epoch, another number of shares can only begin anew."""
+    """Return the place for this loader. Within an epoch, another number of shares has to start over."""
     saved = dict(state["loader"])
     if place.is_beginning or state.get("ended"):
         others = compare(saved, {name: here[name] for name in _ONLY_WITHIN if name in here})

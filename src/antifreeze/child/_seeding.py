@@ -1,4 +1,4 @@
-"""Random numbers that belong to the step: user code sees the same ones whoever runs it, and leaves no trace.
+"""Random numbers that belong to the step: user code sees the same ones in every process, and leaves no trace.
 
 Without workers, the trainer's generators are saved before each batch, seeded for it, and put back after it. That must
 not cost more than a small batch does, and the libraries' own functions take 60 µs for it, because they turn 624 words

@@ -1,6 +1,6 @@
 """Functions and classes that the script has put in place of others: ``json.dumps = mine``, ``unittest.mock.patch``.
 
-Workers import modules anew, and would use the originals. A replacement is recognised by where it comes from, since what
+Workers import modules, and would use the originals. A replacement is recognised by where it comes from, since what
 a module has looked like before is not known:
 
 * In a module of a library: functions and classes of the user's own modules, in whatever wrapping, and mocks. No library
