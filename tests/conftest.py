@@ -201,9 +201,9 @@ def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if not request.node.stash.get(_passed, False) or not any(_more(before).values()):
         return
-    gc.collect()
     end_s = time.monotonic() + _PATIENCE_S
     while any(_more(before).values()) and time.monotonic() < end_s:
+        gc.collect()  # again and again: a thread may hold a part of what is garbage a moment later
         for thread in threading.enumerate():
             if thread.name.startswith("antifreeze") and thread.is_alive():  # one that has not begun cannot be joined
                 thread.join(0.1)

@@ -49,6 +49,23 @@ def test_what_is_replaced_is_found_and_forgotten_again(monkeypatch: pytest.Monke
     assert found() == set()
 
 
+def test_what_a_module_imports_from_a_test_is_not_a_replacement(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Helpers of tests do; what a test puts into them is one all the same."""
+    (tmp_path / "helper_of_tests.py").write_text("from test_replacements import mine\n\ndef own(): ...\n")
+    monkeypatch.setitem(sys.modules, "test_replacements", sys.modules[__name__])
+    monkeypatch.syspath_prepend(str(tmp_path))
+    helper = importlib.import_module("helper_of_tests")
+    try:
+        assert found() == set()
+        monkeypatch.setattr(helper, "json", json, raising=False)
+        monkeypatch.setattr(helper, "own", mock.Mock())
+        assert found() == {"helper_of_tests.own"}
+    finally:
+        del sys.modules["helper_of_tests"]
+
+
 @pytest.mark.parametrize("wrap", [staticmethod, classmethod, property, functools.lru_cache, functools.partial])
 def test_a_function_is_found_in_whatever_wrapping(monkeypatch: pytest.MonkeyPatch, wrap: Any) -> None:
     monkeypatch.setattr(textwrap.TextWrapper, "fill", wrap(mine))

@@ -32,6 +32,14 @@ def gone() -> bool:
     return not nurseries() and not workers()
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_left_of_other_tests() -> None:
+    """A loader in the frames of an error that another test has caught has processes until it is collected."""
+    if not gone():
+        gc.collect()
+        until(gone, "what other tests have started is gone")
+
+
 def open_fds() -> dict[str, str]:
     found = {}
     for entry in Path("/proc/self/fd").iterdir():
@@ -700,7 +708,6 @@ def test_a_keeper_that_fails_again_and_again_says_so(monkeypatch: pytest.MonkeyP
     def fail() -> Any:
         raise ValueError("something else")
 
-    until(gone, "the nursery of other tests is gone")
     monkeypatch.setattr(_tree, "start_server", fail)
     with pytest.raises(af.WorkerDied, match="fails again and again: ValueError: something else"):
         next(iter(make("map")))

@@ -69,6 +69,9 @@ def nurseries(trainer: int | None = None) -> list[int]:
 
 
 def _descendants(pid: int) -> list[int]:
+    """Return what a process has started, and what that has started; what a worker starts is its own."""
+    if _is_named(pid, "af-worker"):
+        return []
     return [found for child in _children(pid) for found in (child, *_descendants(child))]
 
 

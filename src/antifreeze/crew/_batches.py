@@ -126,7 +126,9 @@ class Batches:
             # An error that the user keeps, as notebooks do, holds this frame; it must not hold workers. Who asks on
             # after an error gets the next batch, from a new crew.
             is_ours = isinstance(error, AntifreezeError)
-            if not is_ours:  # out of a signal's handler, say: maybe in the middle of a message, or with a batch in hand
+            if is_ours:
+                self._ledger.delivered()  # or it would hold the error, and this frame with it
+            else:  # out of a signal's handler, say: maybe in the middle of a message, or with a batch in hand
                 self._ledger.take_back()
             self.close(for_good=not is_ours)
             raise

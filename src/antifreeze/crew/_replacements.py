@@ -5,7 +5,8 @@ a module has looked like before is not known:
 
 * In a module of a library: functions and classes of the user's own modules, in whatever wrapping, and mocks. No library
   has them when it is imported.
-* In a module of the user's own: mocks, and functions of the script or of tests. Modules do not import these.
+* In a module of the user's own: mocks, and functions of the script or of tests, unless the module's own source
+  imports these.
 * In a module of a library that the user's code has by name: a function that another library has under the same name,
   if the module's own source has a ``def`` for it: ``json.dumps = orjson.dumps``. It is sent as a name. Under any other
   name it would rather be the other library that has put it there, and does so again when a worker imports it.
@@ -216,7 +217,7 @@ def _derived(kind: Any) -> Iterator[type]:
 def _is_replacement(module: str, name: str, value: Any, sources: _Sources) -> bool:
     origin = sources.origin(value)
     if module in sources.own:
-        return origin == "mock" or (origin in sources.scripts and origin != module)
+        return origin == "mock" or (origin in sources.scripts and origin != module and not _imports(module, origin))
     # A line that people write: np.load = functools.partial(np.load, mmap_mode="r").
     is_preset = type(value) is functools.partial and getattr(value.func, "__name__", "") == name
     return origin is not None or (is_preset and getattr(value.func, "__module__", "") == module)
@@ -250,10 +251,22 @@ def _is_of_another(module: str, name: str, value: Any, members: Mapping[str, Any
 @functools.cache
 def _defined(module: str) -> frozenset[str]:
     """Return the names for which the source of a module has a ``def``."""
+    code = _code(module)
+    return frozenset(each.co_name for each in code.co_consts if isinstance(each, CodeType)) if code else frozenset()
+
+
+def _imports(module: str, other: str) -> bool:
+    """True if the source of a module imports another one: ``from conftest import write`` in a helper of tests."""
+    code = _code(module)
+    return code is not None and not {other, other.rpartition(".")[2]}.isdisjoint(code.co_names)
+
+
+@functools.cache
+def _code(module: str) -> CodeType | None:
     with contextlib.suppress(Exception):  # border: loaders of others
-        code = sys.modules[module].__spec__.loader.get_code(module)  # type: ignore[union-attr]
-        return frozenset(each.co_name for each in code.co_consts if isinstance(each, CodeType))
-    return frozenset()
+        found: CodeType | None = sys.modules[module].__spec__.loader.get_code(module)  # type: ignore[union-attr]
+        return found
+    return None
 
 
 def _kept_originals(places: set[tuple[str, str]], sources: _Sources) -> Iterator[Replacement]:

@@ -270,7 +270,7 @@ class Tree:
             template.phase = Phase.READY
             if message.failure is not None or message.unsafe:
                 template.phase = Phase.DIRECT if message.failure is None else Phase.FAILED
-                place.server = None
+                place.server = place.base = None
                 self._tell(server, Retire())
             for crew in list(self._kept):
                 crew.was_prepared(template)
