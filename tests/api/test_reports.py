@@ -44,3 +44,14 @@ def test_the_slowest_row_is_named_by_its_file(shared_data: Data) -> None:
 
     assert slowest is not None
     assert ".parquet" in slowest[0]
+
+
+@pytest.mark.parametrize("columns", ["numpy", "torch"])
+def test_workers_of_a_streaming_loader_share_what_they_load(shared_data: Data, columns: str) -> None:
+    """Importing antifreeze must open and start nothing, or each worker would import and load for itself."""
+    dataset = af.StreamingDataset(shared_data.path, format=columns, transform=dict)
+    loader = af.StreamingDataLoader(dataset, batch_size=16, num_workers=2)
+    for _ in loader:
+        pass
+
+    assert loader.report(io.StringIO()).per_worker_load == ""

@@ -9,8 +9,15 @@ import os
 class Bell:
     """A pipe to oneself. Ringing takes no lock, and may be done anywhere: by the collector, too."""
 
-    def __init__(self) -> None:
-        self._in, self._out = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    def __init__(self, *, is_open: bool = True) -> None:
+        self._in = self._out = -1
+        if is_open:
+            self.open()
+
+    def open(self) -> None:
+        """Have a pipe; without one, ringing does nothing. May be called twice."""
+        if self._in < 0:
+            self._in, self._out = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def fileno(self) -> int:
         """Return the descriptor to wait for; -1 when closed."""

@@ -49,7 +49,7 @@ class Keeper:
         self._tree = Tree(self._owners, self._kept, self.release)
         self._faults, self._faulted_s = 0, 0.0
         self._awake, self._resting = threading.Event(), threading.Event()
-        self._bell = Bell()
+        self._bell = Bell(is_open=False)
 
     # -- any thread ------------------------------------------------------------------------------------------------
 
@@ -114,6 +114,7 @@ class Keeper:
             server.close()
 
     def _have_thread(self) -> None:
+        self._bell.open()
         self._awake.set()
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._run, name="antifreeze-keeper", daemon=True)
