@@ -1,4 +1,4 @@
-"""A stream of fragments: the same rows, whether a fragment stays open between reads or is put aside."""
+"""A stream of fragments: the same rows, in whatever parts and whatever order they are asked for."""
 
 from __future__ import annotations
 
@@ -47,59 +47,33 @@ def numbers_of(blocks: Any) -> list[int]:
     return found
 
 
-reads = st.lists(
-    st.tuples(st.integers(0, NUM_GROUPS - 1), st.integers(0, GROUP_ROWS), st.integers(0, 40), st.integers(-1, 60))
-)
+reads = st.lists(st.tuples(st.integers(0, NUM_GROUPS - 1), st.integers(0, GROUP_ROWS), st.integers(0, 40)))
 
 
 @given(reads)
-def test_rows_are_the_same_whatever_was_put_aside_before(
-    decoding: Decoding, reads: list[tuple[int, int, int, int]]
-) -> None:
-    """Going on, going back, another fragment, rows beyond those that were kept."""
+def test_rows_are_the_same_whatever_was_read_before(decoding: Decoding, reads: list[tuple[int, int, int]]) -> None:
+    """Going on, going back, another fragment."""
     reader, note = StreamReader(decoding), Note("test")
-    for fragment, start, count, kept in reads:
+    for fragment, start, count in reads:
         rows = range(start, min(start + count, GROUP_ROWS))
         assert numbers_of(reader.read(fragment, rows, note)) == [fragment * GROUP_ROWS + row for row in rows]
-        if kept >= 0:
-            reader.put_aside(kept, note)
     reader.close()
 
 
-@given(st.integers(1, 40), st.integers(0, 80))
-def test_a_fragment_can_be_read_to_its_end_in_parts(decoding: Decoding, step: int, kept: int) -> None:
+@given(st.integers(1, 40))
+def test_a_fragment_can_be_read_to_its_end_in_parts(decoding: Decoding, step: int) -> None:
     """As a shuffled epoch does, a part in each round."""
     reader, note = StreamReader(decoding), Note("test")
     found: list[int] = []
     for start in range(0, GROUP_ROWS, step):
         found += numbers_of(reader.read(1, range(start, min(start + step, GROUP_ROWS)), note))
-        reader.put_aside(kept, note)
     reader.close()
 
     assert found == list(range(GROUP_ROWS, 2 * GROUP_ROWS))
 
 
-def test_a_fragment_that_was_put_aside_is_closed(decoding: Decoding, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That is what it is for: an open one holds a page. What was kept needs no file."""
-    opened: list[int] = []
-    real = StreamReader._open
-    monkeypatch.setattr(
-        StreamReader, "_open", lambda self, fragment, note: opened.append(fragment) or real(self, fragment, note)
-    )
-    reader, note = StreamReader(decoding), Note("test")
-
-    numbers_of(reader.read(0, range(10), note))
-    reader.put_aside(20, note)
-    assert reader._opened is None
-    assert numbers_of(reader.read(0, range(10, 30), note)) == list(range(10, 30))
-    assert opened == [0]
-    assert numbers_of(reader.read(0, range(60, 70), note)) == list(range(60, 70))
-    assert opened == [0, 0]
-    reader.close()
-
-
 def test_damage_is_raised_when_its_turn_comes(tmp_path: Path) -> None:
-    """Rows before it are delivered first; that some were decoded ahead to be kept changes nothing."""
+    """Rows before it are delivered first."""
     values = [np.random.default_rng(n).bytes(2000) for n in range(400)]
     pq.write_table(
         pa.table({"n": range(400), "v": values}),
@@ -120,7 +94,6 @@ def test_damage_is_raised_when_its_turn_comes(tmp_path: Path) -> None:
     reader, note = StreamReader(decoding), Note("test")
 
     first = [n for block in reader.read(0, range(150), note) for n in block.columns["n"].tolist()]
-    reader.put_aside(200, note)
 
     assert first == list(range(150))
     with pytest.raises(CorruptFile):

@@ -104,51 +104,6 @@ def test_no_more_is_decoded_than_workers_can_use(images: Path) -> None:
     blocks.close()
 
 
-def test_workers_that_wait_for_rows_leave_files_open(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That decoding is late costs more than memory does."""
-    monkeypatch.setattr(_reading, "_OPEN_NBYTES", 0)
-    blocks = started(images, is_paced=True)
-    producer = blocks._epoch.producer
-    assert producer.kept_rows is not None
-
-    rows = sum(block.num_rows for block in blocks)  # nobody works on them, so every round is late
-
-    assert rows == NUM_ROWS
-    assert producer.kept_rows is None
-
-
-def test_the_order_is_the_same_when_fragments_are_put_aside(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is saved is memory; rows come as they do without a transform."""
-    plain = StreamingDataLoader(StreamingDataset(images), batch_size=64, shuffle=True)
-    expected = [n for batch in plain for n in batch["n"].tolist()]
-    monkeypatch.setattr(_reading, "_OPEN_NBYTES", 0)
-    aside: list[int] = []
-    real = _reading._kept_rows
-    monkeypatch.setattr(_reading, "_kept_rows", lambda *args: aside.append(real(*args) or 0) or aside[-1])
-
-    dataset = StreamingDataset(images, transform=lambda row: {"n": row["n"], "value": row["value"][:4]})
-    found = []
-    for batch in StreamingDataLoader(dataset, batch_size=64, shuffle=True, num_workers=2):
-        numbers = batch["n"].tolist()
-        assert batch["value"] == [n.to_bytes(4, "little") for n in numbers]
-        found += numbers
-
-    assert found == expected
-    assert aside[0] > 0
-
-
-def test_only_large_pages_beside_user_code_are_put_aside(images: Path) -> None:
-    """Decoding them again costs little beside user code, and most of the time without."""
-    assert started_and_closed(images, is_paced=True) is None  # a few kilobytes for each open fragment
-
-
-def started_and_closed(path: Path, **means: Any) -> int | None:
-    blocks = started(path, **means)
-    kept: int | None = blocks._epoch.producer.kept_rows
-    blocks.close()
-    return kept
-
-
 def test_objects_are_let_go_of_row_by_row() -> None:
     """A window of images is freed as it is used."""
     texts = np.array([b"a" * 10, b"b" * 20, b"c" * 30], object)

@@ -26,7 +26,7 @@ from antifreeze.loader import STALL_LIMIT_S, Cuts, Means, parse_limit
 from antifreeze.plan import Steps, default_lanes
 from antifreeze.ranks import Ranks, find_ranks
 from antifreeze.supervise import Report
-from antifreeze.workers import Blocks, Thrift
+from antifreeze.workers import Blocks
 
 _AHEAD = 2
 
@@ -140,7 +140,6 @@ class StreamingDataLoader:
         self._history = History(self.num_workers, self.batch_size, Path(skip_log) if skip_log is not None else None)
         self._pace = Pace(prefetch_factor)
         self._quarters = Quarters(persistent=self.persistent_workers)
-        self._thrift = Thrift()
         self._number = 0
 
     def _make_terms(self, on_error: str, worker_memory_limit: int | str | None) -> Terms:
@@ -269,7 +268,6 @@ class StreamingDataLoader:
             memory_limit=limit,
             stall_limit_s=self.timeout or STALL_LIMIT_S,
             is_paced=not self._code.is_empty,
-            thrift=self._thrift,
         )
         blocks = course.blocks(means)
         # Closed here, not when it is dropped: an error that the user keeps holds this frame, and with it the threads.

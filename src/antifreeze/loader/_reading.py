@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -26,15 +26,15 @@ from antifreeze.plan import (
     view_of_rows,
     woven,
 )
-from antifreeze.workers import Arena, Blocks, InlineBlocks, Producer, ThreadedBlocks, Thrift
+from antifreeze.workers import Arena, Blocks, InlineBlocks, Producer, ThreadedBlocks
 
 WINDOW_NBYTES = 32 << 20
 """Rows are shuffled within about this much decoded data at a time."""
 _WINDOW_ROWS = 1 << 20
-_STREAMS = 16
+_STREAMS, _FEWEST_STREAMS = 16, 4
 _ROOMY_NBYTES = 1 << 30
 _OPEN_NBYTES = 64 << 20
-_PASSES = 4
+"""What the pages of open fragments may take, unless the user has set a limit."""
 STALL_LIMIT_S = 120.0
 
 Selection = range | Longs | None
@@ -88,9 +88,14 @@ def _window_rows(recipe: Recipe, memory_limit: int | None) -> int:
 
 
 def _streams(recipe: Recipe, memory_limit: int | None) -> int:
-    """Return how many fragments to have open at a time: half of the memory may go to them."""
+    """Return how many fragments to have open at a time: half of the memory may go to them.
+
+    An open fragment holds a page, and a page of images may be a whole row group of 100 MB: no more than about 64 MB of
+    pages are open, unless these are very large.
+    """
     if memory_limit is None:
-        return _STREAMS
+        most = _OPEN_NBYTES // recipe.page_nbytes if recipe.page_nbytes else _STREAMS
+        return max(_FEWEST_STREAMS, min(_STREAMS, most))
     piece = PIECE_NBYTES * min(memory_limit, _ROOMY_NBYTES) // _ROOMY_NBYTES
     return max(1, min(_STREAMS, memory_limit // 2 // (recipe.open_nbytes + piece)))
 
@@ -106,7 +111,6 @@ class Means:
     stall_limit_s: float = STALL_LIMIT_S
     is_paced: bool = False
     """Whether rows wait for workers, which take longer than decoding: no more are decoded than workers can use."""
-    thrift: Thrift = field(default_factory=Thrift)
 
     def shared(self, number: int) -> Means:
         """Return what each of several has. Not paced: whose rows workers take next is not known to any of them."""
@@ -121,27 +125,10 @@ def read_blocks(order: Order, recipe: Recipe, position: int, means: Means) -> Bl
         rows = max(1, decoding.piece_rows * memory_limit // _ROOMY_NBYTES)
         decoding = replace(decoding, piece_rows=rows)
     first = round_at(order, position)
-    kept_rows = _kept_rows(order, recipe) if means.is_paced and threads else None
-    producer = Producer(order, decoding, recipe.block, Arena(memory_limit // 4), first, kept_rows, means.thrift)
+    producer = Producer(order, decoding, recipe.block, Arena(memory_limit // 4), first)
     blocks = _started(producer, recipe, threads, means) if threads else InlineBlocks(producer)
     # A round is made as a whole: what was delivered of it before is left out again.
     return blocks if position == order.start(first) else Kept(blocks, skip=position - order.start(first))
-
-
-def _kept_rows(order: Order, recipe: Recipe) -> int | None:
-    """Return how many rows of each open fragment to keep between rounds, with its file closed; None: it stays open.
-
-    Sixteen open row groups of images, each with a page of 13 MB, take more memory than all rows that wait for workers.
-    To close them costs decoding each up to ``_PASSES`` times. Beside user code that is little; without it, it is not.
-    """
-    if not isinstance(order, Woven) or not order.num_rounds:
-        return None
-    tasks = order.tasks(0)
-    num_rows = max(task.num_rows for task in tasks)
-    fragment_rows = int(order.view.sizes.mean())
-    kept = max(num_rows, -(-fragment_rows // _PASSES) - num_rows)
-    open_nbytes, kept_nbytes = len(tasks) * recipe.page_nbytes, len(tasks) * kept * recipe.row_nbytes
-    return kept if open_nbytes > _OPEN_NBYTES and 2 * kept_nbytes < open_nbytes else None
 
 
 def _started(producer: Producer, recipe: Recipe, threads: int, means: Means) -> ThreadedBlocks:

@@ -50,7 +50,7 @@ class Recipe:
     open_nbytes: int
     """What a fragment holds while it is open, beside the piece that is being decoded."""
     page_nbytes: int
-    """What it holds at worst: footers do not tell the size of pages."""
+    """What a page of texts or bytes holds at worst, if rows are mostly these; otherwise 0. Footers do not tell."""
 
 
 def column_types(source: Source, columns: Sequence[str]) -> dict[str, str]:
@@ -137,12 +137,11 @@ def make_recipe(source: Source, wanted: Wanted, note: Note) -> Recipe:
     sample = _first_batches(decoding, vague, source, _SAMPLE_ROWS, note) if vague else None
     row_nbytes = _row_nbytes(source, columns, sample)
     most_rows = _VAGUE_PIECE_ROWS if vague else _PIECE_ROWS
-    piece_nbytes = _OBJECT_PIECE_NBYTES if _is_mostly_objects(source, stored) else PIECE_NBYTES
+    page_nbytes = _page_nbytes(source, stored, row_nbytes)
+    piece_nbytes = _OBJECT_PIECE_NBYTES if page_nbytes else PIECE_NBYTES
     piece_rows = max(1, min(piece_nbytes // row_nbytes, most_rows))
     decoding = replace(decoding, piece_rows=piece_rows, piece_nbytes=piece_nbytes)
     open_nbytes = sum(_open_nbytes(facts[c], manifest.num_fragments) for c in stored)
-    mean_rows = manifest.num_rows // max(manifest.num_fragments, 1)
-    page_nbytes = row_nbytes * min(mean_rows, _PAGE_ROWS) if vague else open_nbytes
     common = {"row_nbytes": row_nbytes, "open_nbytes": open_nbytes, "page_nbytes": page_nbytes}
     if wanted.format == "arrow":
         return Recipe(decoding=decoding, block=ArrowRows, leaves=(), **common)
@@ -175,11 +174,12 @@ def _is_fixed_width(kind: Any) -> bool:
     return any(test(kind) for test in known)
 
 
-def _is_mostly_objects(source: Source, columns: Sequence[str]) -> bool:
-    """True if most bytes of a row are texts or bytes, which become one Python object for each value."""
+def _page_nbytes(source: Source, columns: Sequence[str], row_nbytes: int) -> int:
+    """Return what a page takes if most bytes of a row are texts or bytes, one Python object for each value; or 0."""
     facts = {f.name: f.nbytes for f in source.manifest.columns if f.name in columns}
     objects = sum(facts[f.name] for f in source.schema if f.name in facts and _holds_texts(f.type))
-    return 2 * objects > sum(facts.values())
+    mean_rows = source.manifest.num_rows // max(source.manifest.num_fragments, 1)
+    return row_nbytes * max(1, min(mean_rows, _PAGE_ROWS)) if 2 * objects > sum(facts.values()) else 0
 
 
 def _holds_texts(kind: Any) -> bool:

@@ -4,7 +4,7 @@ from antifreeze.workers._arena import Arena
 from antifreeze.workers._block import Arrays, ArrowRows, Block, Decoded
 from antifreeze.workers._board import Note
 from antifreeze.workers._bounded import bounded
-from antifreeze.workers._produce import Blocks, InlineBlocks, Producer, Release, Thrift
+from antifreeze.workers._produce import Blocks, InlineBlocks, Producer, Release
 from antifreeze.workers._stream import Decoding, StreamReader
 from antifreeze.workers._threads import ThreadedBlocks
 
@@ -22,6 +22,5 @@ __all__ = [
     "Release",
     "StreamReader",
     "ThreadedBlocks",
-    "Thrift",
     "bounded",
 ]

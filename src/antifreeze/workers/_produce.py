@@ -23,14 +23,6 @@ class _Round:
     left: int
 
 
-@dataclass(slots=True)
-class Thrift:
-    """Whether decoding saves memory at the cost of time. All epochs of a loader share one."""
-
-    is_on: bool = True
-    """Goes off when workers wait for rows, for good."""
-
-
 class Producer:
     """Makes the blocks of an epoch from its tasks.
 
@@ -44,25 +36,13 @@ class Producer:
         block: type[Decoded],
         arena: Arena,
         first_round: int = 0,
-        kept_rows: int | None = None,
-        thrift: Thrift | None = None,
     ) -> None:
         self.order, self.first_round = order, first_round
-        self._kept_rows, self._thrift = kept_rows, thrift or Thrift()
         self._decoding, self._block = decoding, block
         self.arena = arena
         self._lock = threading.Lock()
         self._rounds: dict[int, _Round] = {}
         self._streams: dict[int, StreamReader] = {}
-
-    @property
-    def kept_rows(self) -> int | None:
-        """How many rows of a fragment are kept between rounds, with its file closed; None: files stay open."""
-        return self._kept_rows if self._thrift.is_on else None
-
-    def hurry(self) -> None:
-        """Leave files open from now on."""
-        self._thrift.is_on = False
 
     def produce(self, task: Task, note: Note) -> Iterator[Decoded]:
         """Yield what can be delivered once this task is done, in the order of its round."""
@@ -97,8 +77,6 @@ class Producer:
                 del self._rounds[task.round]
         if complete:
             yield round_.dealer.finish()
-        if (kept_rows := self.kept_rows) is not None and self.order.stays_open(task):
-            reader.put_aside(kept_rows, note)
 
     def _round(self, number: int) -> _Round:
         with self._lock:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from antifreeze.core import AntifreezeError, File, Format, Fragment
+from antifreeze.core import File, Format, Fragment
 from antifreeze.formats import Where
 from antifreeze.plan import Longs
 from antifreeze.storage import check_file
@@ -54,8 +52,6 @@ class StreamReader:
         self._pieces: Iterator[Any] = iter(())
         self._block: Decoded | None = None
         self._begin = self._end = 0
-        self._kept: deque[tuple[int, Decoded]] = deque()
-        """Pieces that were decoded before the fragment was closed, each with its first row."""
 
     def read(self, fragment: int, rows: range | Longs, note: Note) -> Iterator[Decoded]:
         """Yield the given rows, which ascend, in blocks."""
@@ -93,12 +89,6 @@ class StreamReader:
         batch = None
         while row >= self._end:
             self._block = batch = None
-            if self._kept:
-                self._begin, self._block = self._kept.popleft()
-                self._end = self._begin + self._block.num_rows
-                continue
-            if self._opened is None:  # it was put aside, and all that was kept of it is used
-                self._open(fragment, note)
             if self._oversized:  # footers told too little of it; what was read before is decoded again, once
                 self._oversized = False
                 self._open(fragment, note)
@@ -107,41 +97,10 @@ class StreamReader:
             self._begin, self._end = self._end, self._end + batch.num_rows
             self._weigh(batch.num_rows, batch.get_total_buffer_size())
         if batch is not None:
-            self._block = self._converted(batch, self._begin, note)
-
-    def _converted(self, batch: Any, first_row: int, note: Note) -> Decoded:
-        d, fragment = self._decoding, self._fragment
-        file, group = d.fragment_file[fragment], d.fragment_group[fragment]
-        note.at("convert", d.paths[file], group, first_row)
-        file_row = d.first_rows[fragment] + first_row
-        where = Where(file=d.paths[file], row_group=group, first_row=first_row, file_row=file_row)
-        return d.to_block(batch, file, where)
-
-    def put_aside(self, num_rows: int, note: Note) -> None:
-        """Decode about ``num_rows`` rows that come next in the open fragment, keep them, and close the fragment.
-
-        An open fragment holds a decompressed page, and a page can be as large as a row group. Rows beyond those that
-        are kept cost decoding the fragment from its beginning again.
-        """
-        if self._opened is None:
-            return
-        d, fragment = self._decoding, self._fragment
-        file, group = d.fragment_file[fragment], d.fragment_group[fragment]
-        kept = [] if self._block is None else [(self._begin, self._block)]
-        end = stop = self._end
-        stop += num_rows
-        # Damage is reported when its turn comes, after the rows before it were delivered.
-        with contextlib.suppress(AntifreezeError):
-            while end < stop:
-                note.at("decode", d.paths[file], group, end)
-                batch = next(self._pieces, None)
-                if batch is None:
-                    break
-                kept.append((end, self._converted(batch, end, note)))
-                end += batch.num_rows
-        self.close()
-        self._fragment, self._kept = fragment, deque(kept)
-        self._begin = self._end = kept[0][0] if kept else end
+            note.at("convert", d.paths[file], group, self._begin)
+            file_row = d.first_rows[fragment] + self._begin
+            where = Where(file=d.paths[file], row_group=group, first_row=self._begin, file_row=file_row)
+            self._block = d.to_block(batch, file, where)
 
     def _weigh(self, num_rows: int, nbytes: int) -> None:
         """Decode fewer rows at a time if these took far more memory than they should."""
@@ -165,4 +124,3 @@ class StreamReader:
             self._opened.close()
         self._opened = self._block = None
         self._pieces, self._fragment = iter(()), -1
-        self._kept.clear()

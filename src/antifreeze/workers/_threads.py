@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 import weakref
 from collections import deque
 from collections.abc import Iterator
@@ -25,7 +24,6 @@ from antifreeze.workers._produce import Producer, Release
 _LOOK_S = 0.5  # how often a waiting thread looks up, in case a wake-up was lost
 _END_S = 0.8  # how long the end of an epoch waits for its threads
 _WAKES = 64  # how often in a round threads are woken because rows were taken
-_LATE = 0.2  # a round that is waited for longer than this share of the time since the last one is late
 
 
 class _Epoch:
@@ -52,7 +50,6 @@ class _Epoch:
         """Whether a round could not be begun for lack of room."""
         self.num_waiting = 0
         """Threads that wait for room in the middle of a round."""
-        self.took_s = 0.0
         """When a block was last taken."""
         self.failed: dict[int, BaseException] = {}
         self.pending: deque[Task] = deque()
@@ -99,8 +96,6 @@ class _Epoch:
     def _startable(self) -> Task | None:
         """Return the first task whose stream is free and whose time has come."""
         flight = self.flight
-        if self.producer.kept_rows is not None and self.busy:
-            return None
         for task in self.pending:
             started, total = self.started[task.round]
             if not may_start(flight, self.limits, round_=task.round, done=started / total):
@@ -174,13 +169,6 @@ class _Epoch:
             self.nbytes -= nbytes
             if self.num_waiting or (self.is_full and self._can_begin()):
                 self.room.notify_all()
-
-    def hurry(self, waited_s: float) -> None:
-        """Leave files open from now on, instead of decoding them again, if workers wait for rows. Needs the lock."""
-        is_saving = self.producer.kept_rows is not None and self.front > self.producer.first_round
-        if is_saving and waited_s > _LATE * (time.monotonic() - self.took_s):
-            self.producer.hurry()
-            self.room.notify_all()
 
     def close(self) -> None:
         with self.lock:
@@ -336,7 +324,6 @@ class ThreadedBlocks:
         if block is not None:
             self._held = epoch.round_nbytes(epoch.front) if epoch.order.deals else block.nbytes
             self._held_rows = block.num_rows
-            epoch.took_s = time.monotonic()
         return block
 
     def hold(self, num_rows: int) -> Release:
@@ -352,10 +339,8 @@ class ThreadedBlocks:
     def _wait(self) -> Decoded | None:
         """Wait for a block, as long as some thread moves. Needs the lock, and lets go of it while it waits."""
         epoch, patience = self._epoch, Patience(self._notes, self._stall_limit_s)
-        began_s = time.monotonic()
         while True:
             epoch.ready.wait(patience.look_s)
-            epoch.hurry(time.monotonic() - began_s)
             settled, block = epoch.take_block_nowait()
             if settled:
                 return block
