@@ -114,17 +114,31 @@ def test_start_method() -> None:
         assert parent != os.getpid()
 
 
-@row("settings made in the trainer: variables of your modules, constants of libraries, loggers, default dtype")
+@row(
+    "settings made in the trainer: variables of your modules, constants of libraries, loggers, `torch.no_grad`, "
+    "default dtype, deterministic algorithms"
+)
 def test_settings_made_in_the_trainer() -> None:
     logger = logging.getLogger("test of a setting")
     logger.setLevel(37)
     torch.set_default_dtype(torch.float64)
+    torch.use_deterministic_algorithms(True, warn_only=True)
     try:
-        found = in_a_worker(lambda: (str(torch.get_default_dtype()), logging.getLogger("test of a setting").level))
+        with torch.no_grad():
+            found = in_a_worker(
+                lambda: (
+                    str(torch.get_default_dtype()),
+                    torch.is_grad_enabled(),
+                    torch.get_deterministic_debug_mode(),
+                    logging.getLogger("test of a setting").level,
+                )
+            )
     finally:
         torch.set_default_dtype(torch.float32)
+        torch.use_deterministic_algorithms(False)
         logger.setLevel(logging.NOTSET)
-    assert found == ("torch.float64", 37)
+    assert found == ("torch.float64", False, 1, 37)
+    assert in_a_worker(torch.is_grad_enabled)
 
 
 @row("other settings: `cv2.setNumThreads`, `numpy.seterr`")

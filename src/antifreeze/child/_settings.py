@@ -48,24 +48,28 @@ class Settings(NamedTuple):
 # -- of the interpreter ----------------------------------------------------------------------------------------------
 
 _INTERPRETER = {
-    "sys": ("getrecursionlimit", "setrecursionlimit"),
-    "socket": ("getdefaulttimeout", "setdefaulttimeout"),
-    "_csv": ("field_size_limit", "field_size_limit"),
-    "torch": ("get_default_dtype", "set_default_dtype"),
+    "sys": [("getrecursionlimit", "setrecursionlimit")],
+    "socket": [("getdefaulttimeout", "setdefaulttimeout")],
+    "_csv": [("field_size_limit", "field_size_limit")],
+    "torch": [
+        ("get_default_dtype", "set_default_dtype"),
+        ("is_grad_enabled", "set_grad_enabled"),
+        ("get_deterministic_debug_mode", "set_deterministic_debug_mode"),
+    ],
 }
 """Functions that tell a setting and make it, by their module. Others are the user's to call in ``worker_init_fn``."""
 
 
 def interpreter_settings() -> dict[str, bytes]:
     """Return what is set in this process, by the modules that were imported here."""
-    there = [(name, get) for name, (get, _) in _INTERPRETER.items() if name in sys.modules]
-    return {name: pickle.dumps(getattr(sys.modules[name], get)()) for name, get in there}
+    there = [(name, pairs) for name, pairs in _INTERPRETER.items() if name in sys.modules]
+    return {name: pickle.dumps([getattr(sys.modules[name], get)() for get, _ in pairs]) for name, pairs in there}
 
 
 def _set_in(module: str, blob: bytes) -> None:
-    _, name = _INTERPRETER[module]
-    with contextlib.suppress(Exception):  # border: another version of the library may not take it
-        getattr(sys.modules[module], name)(rebuilt(blob))
+    for (_, name), value in zip(_INTERPRETER[module], rebuilt(blob), strict=True):
+        with contextlib.suppress(Exception):  # border: another version of the library may not take it
+            getattr(sys.modules[module], name)(value)
 
 
 # -- of modules ------------------------------------------------------------------------------------------------------
