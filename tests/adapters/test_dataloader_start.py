@@ -418,3 +418,178 @@ def test_kill_9_of_a_trainer_ends_the_whole_tree() -> None:
 
     assert (done.returncode, len(pids), done.stderr) == (-signal.SIGKILL, 2, "")
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), json.dumps(pids))
+
+
+# -- what workers import while they work ---------------------------------------------------------------------------
+
+COUNTED = """
+import os, threading, time
+from pathlib import Path
+
+NAME = Path("/proc/self/comm").read_text().strip()
+with open({log!r}, "a") as file:
+    file.write(f"{{NAME}} {{os.getpid()}}\\n")
+"""
+THREAD_IN_COUNTED = 'threading.Thread(target=threading.Event().wait, name="of_tests", daemon=True).start()\n'
+WAITS_AT_FIRST = """
+if NAME == "af-template" and Path({log!r}).read_text().count(NAME) == 1:
+    end_s = time.monotonic() + 60
+    while not Path({log!r} + ".go").exists() and time.monotonic() < end_s:
+        time.sleep(0.005)
+"""
+
+
+class Lazy(Where):
+    """Imports modules when it is asked for a sample."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__()
+        self.names = names
+
+    def __getitem__(self, index: int) -> tuple[int, int, int, int, int]:
+        for name in self.names:
+            importlib.import_module(name)
+        return super().__getitem__(index)
+
+
+def imports(log: Path, process: str) -> list[int]:
+    """Return the processes with this name that have imported the module."""
+    lines = log.read_text().splitlines() if log.exists() else []
+    return [int(line.split()[1]) for line in lines if line.startswith(process)]
+
+
+def test_what_workers_import_is_imported_once_for_those_of_later_epochs(
+    tmp_path: Path, write_module: Callable[[str], Any]
+) -> None:
+    """By a fork of their template, in the background. The dataset is not loaded again."""
+    log = tmp_path / "log"
+    module = write_module(COUNTED.format(log=str(log)))
+    loader = af.DataLoader(Lazy(module.__name__), batch_size=2, num_workers=2)
+    first = read(loader)
+    until(lambda: imports(log, "af-template"), "the template has imported the module")
+    found = [read(loader) for _ in range(3)]
+
+    assert 1 <= len(imports(log, "af-worker")) <= 2
+    assert [each["large"] for each in found] == [list(range(8))] * 3
+    (template,) = imports(log, "af-template")
+    assert found[0]["parents"] == found[1]["parents"] == found[2]["parents"] == {template}
+    assert first["parents"] == {parent_of(template)}
+    del loader
+    until(lambda: not Path(f"/proc/{template}").exists(), "the template has ended")
+
+
+def test_a_module_that_was_learned_and_then_edited_is_the_new_one(
+    tmp_path: Path, write_module: Callable[[str], Any]
+) -> None:
+    """No worker is forked from a process that has the old one."""
+    log = tmp_path / "log"
+    loader = af.DataLoader(Lazy(), batch_size=2, num_workers=1)
+    read(loader)
+    module = write_module(COUNTED.format(log=str(log)))  # after the template has started
+    loader.dataset.names = (module.__name__,)
+    read(loader)
+    until(lambda: imports(log, "af-template"), "the template has imported the module")
+    write_module(COUNTED.format(log=str(log)) + "EDITED = True\n")
+    before = len(imports(log, "af-worker"))
+    read(loader)
+
+    assert len(imports(log, "af-worker")) == before + 1
+
+
+def test_a_module_that_the_trainer_has_not_imported_is_left_to_workers(
+    tmp_path: Path, write_module: Callable[[str], Any]
+) -> None:
+    """A fork of the trainer would not have it either."""
+    logs, name = [tmp_path / "known", tmp_path / "unknown"], f"unknown_{os.urandom(4).hex()}"
+    (tmp_path / f"{name}.py").write_text(COUNTED.format(log=str(logs[1])))
+    known = write_module(COUNTED.format(log=str(logs[0])))
+    loader = af.DataLoader(Lazy(name, known.__name__), batch_size=2, num_workers=1)
+    read(loader)
+    until(lambda: imports(logs[0], "af-template"), "the template has imported the other module")
+    read(loader)
+
+    assert [len(imports(log, "af-worker")) for log in logs] == [1, 2]
+    assert imports(logs[1], "af-template") == []
+
+
+def test_a_module_that_must_not_be_forked_is_left_to_workers(
+    tmp_path: Path, write_module: Callable[[str], Any]
+) -> None:
+    """They are forked from where they were, and the module is not tried again."""
+    log = tmp_path / "log"
+    module = write_module(COUNTED.format(log=str(log)) + THREAD_IN_COUNTED)
+    loader = af.DataLoader(Lazy(module.__name__), batch_size=2, num_workers=2)
+    first = read(loader)
+    until(lambda: imports(log, "af-template"), "the template has imported the module")
+    (learner,) = imports(log, "af-template")
+    until(lambda: not Path(f"/proc/{learner}").exists(), "the process that must not be forked has ended")
+    found = [read(loader) for _ in range(2)]
+
+    assert [each["large"] for each in found] == [list(range(8))] * 2
+    assert found[0]["parents"] == found[1]["parents"] == first["parents"]
+    assert [name_of(parent) for parent in first["parents"]] == ["af-template"]
+    assert loader.report().per_worker_load == ""
+    assert imports(log, "af-template") == [learner]
+
+
+@pytest.mark.parametrize("victim", ["learner", "template"])
+def test_a_process_that_is_killed_while_it_imports_costs_no_sample(
+    victim: str, tmp_path: Path, write_module: Callable[[str], Any]
+) -> None:
+    """The one that imports is not replaced. A template is, and what was learned is imported again."""
+    log = tmp_path / "log"
+    module = write_module((COUNTED + WAITS_AT_FIRST).format(log=str(log)))
+    loader = af.DataLoader(Lazy(module.__name__), batch_size=1, num_workers=2)
+    batches = iter(loader)
+    found = [next(batches)]
+    until(lambda: imports(log, "af-template"), "the template imports the module")
+    (learner,) = imports(log, "af-template")
+    template = parent_of(learner)
+    os.kill(learner if victim == "learner" else template, signal.SIGKILL)
+    found += list(batches)
+    later = read(loader)
+
+    assert [batch[3].item() for batch in found] == later["large"] == list(range(8))
+    assert later["parents"] == ({template} if victim == "learner" else set(imports(log, "af-template")[1:]))
+    assert len(imports(log, "af-template")) == (1 if victim == "learner" else 2)
+    assert loader.report().per_worker_load == ""
+
+
+def test_a_process_that_is_killed_after_it_has_imported_is_replaced(
+    tmp_path: Path, write_module: Callable[[str], Any]
+) -> None:
+    """By a fork of the one that it was forked from: the dataset is not loaded again."""
+    log = tmp_path / "log"
+    module = write_module(COUNTED.format(log=str(log)))
+    loader = af.DataLoader(Lazy(module.__name__), batch_size=1, num_workers=2)
+    (template,) = read(loader)["parents"]
+    until(lambda: imports(log, "af-template"), "the template has imported the module")
+    batches = iter(loader)
+    found = [next(batches)]
+    os.kill(found[0][1].item(), signal.SIGKILL)
+    found += list(batches)
+    later = read(loader)
+
+    assert [batch[3].item() for batch in found] == later["large"] == list(range(8))
+    assert later["parents"] == set(imports(log, "af-template")[1:])
+    assert parent_of(*later["parents"]) == template
+
+
+def test_workers_do_not_wait_for_an_import_that_takes_too_long(
+    tmp_path: Path, write_module: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are forked from where they were."""
+    monkeypatch.setattr("antifreeze.crew._lineage._WAIT_S", 0.0)
+    log = tmp_path / "log"
+    module = write_module((COUNTED + WAITS_AT_FIRST).format(log=str(log)))
+    loader = af.DataLoader(Lazy(module.__name__), batch_size=2, num_workers=2)
+    first = read(loader)
+    until(lambda: imports(log, "af-template"), "the template imports the module")
+    second = read(loader)
+    (learner,) = imports(log, "af-template")
+    assert Path(f"/proc/{learner}").exists()
+    (tmp_path / "log.go").touch()
+    until(lambda: read(loader)["parents"] == {learner}, "workers are forked from where the module is")
+
+    assert second["parents"] == first["parents"]
+    assert second["large"] == list(range(8))

@@ -82,3 +82,14 @@ def test_it_is_not_blamed_for_a_time_in_which_nobody_looked(bed: Bed) -> None:
     for _ in range(3):
         assert bed.watch(loading_still_s(bed.limits) - LOOK_S) is None
         bed.now_s += 1000
+
+
+def test_one_that_workers_can_do_without_is_not_said_to_hold_them_up(
+    bed: Bed, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is ended, and not replaced."""
+    bed.bedside = Bedside(7, is_awaited=False)
+    assert bed.watch(loading_still_s(bed.limits) + 5 * LOOK_S) is not None
+
+    assert "workers are started without it" in caplog.messages[0]
+    assert "it is ended" in caplog.messages[-1]

@@ -206,3 +206,5 @@ class Results(NamedTuple):
     returned: list[int]
     opened: list[Opened]
     dropped: list[int]
+    imported: tuple[str, ...] = ()
+    """Modules that the worker has imported since it was forked from a template, in this order; each is named once."""

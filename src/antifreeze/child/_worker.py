@@ -114,6 +114,7 @@ class _Outgoing:
     nbytes: int = 0
     shared_nbytes: int = 0
     since_s: float = 0.0
+    imported: tuple[str, ...] = ()
 
     def add(self, result: Result, news: News) -> None:
         self.results.append(result)
@@ -140,6 +141,9 @@ class _Worker:
         self._kept = threading.Event()
         """Set while results may wait to be sent."""
         self._sends_at_once = False
+        self._modules, self._num_modules = set(sys.modules), len(sys.modules)
+        """Those that were there at the last look, or before."""
+        self._is_from_template = program is not None
 
     def work(self) -> None:
         """Load the program, then make tasks until the trainer is gone."""
@@ -253,13 +257,25 @@ class _Worker:
             run=task.run,
             **facts,
         )
+        imported = self._newly_imported()
         with self._sending:
             self._outgoing.add(result, self._outbox.take_news())
+            self._outgoing.imported += imported
             due = self._sends_at_once or self._outgoing.is_due()
         if due:
             self._flush()
         elif not self._kept.is_set():
             self._kept.set()
+
+    def _newly_imported(self) -> tuple[str, ...]:
+        """Return modules that user code has imported since the last look. The next workers may start with them."""
+        if len(sys.modules) == self._num_modules or not self._is_from_template:
+            return ()
+        names = list(sys.modules)
+        new = tuple(name for name in names if name not in self._modules)
+        self._modules.update(new)
+        self._num_modules = len(names)
+        return new
 
     def _packed(self, task: Task, program: Any, desk: Desk) -> dict[str, Any]:
         """Make a task's batch and put it where the trainer can read it."""
@@ -297,14 +313,15 @@ class _Worker:
         """Hand over what waits, as far as the socket takes it. Two threads come here."""
         with self._sending:
             outgoing, self._outgoing = self._outgoing, _Outgoing()
-            if not outgoing.results and not outgoing.news.opened:
+            if not (outgoing.results or outgoing.news.opened or outgoing.imported):
                 return
             news = outgoing.news
             while len(news.fds) > MOST_FDS:  # more than one message can carry
                 some, news.opened = news.opened[:MOST_FDS], news.opened[MOST_FDS:]
                 fds, news.fds = news.fds[:MOST_FDS], news.fds[MOST_FDS:]
                 self._channel.send_nowait(Results([], [], some, []), fds)
-            message = Results(outgoing.results, self._inbox.take_done(), news.opened, news.dropped)
+            done = self._inbox.take_done()
+            message = Results(outgoing.results, done, news.opened, news.dropped, outgoing.imported)
             self._channel.send_nowait(message, news.fds)
 
     def _flush_the_late(self) -> None:

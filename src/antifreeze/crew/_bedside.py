@@ -42,8 +42,8 @@ class _Sight:
 class Bedside:
     """Looks at one process. Used by the keeper's thread alone."""
 
-    def __init__(self, pid: int, title: str = "the fork server", stacks: int = -1) -> None:
-        self._pid, self._title, self._stacks = pid, title, stacks
+    def __init__(self, pid: int, title: str = "the fork server", stacks: int = -1, *, is_awaited: bool = True) -> None:
+        self._pid, self._title, self._stacks, self._is_awaited = pid, title, stacks, is_awaited
         self._runs_user_code = stacks >= 0
         self._sight: _Sight | None = None
 
@@ -72,6 +72,8 @@ class Bedside:
             what = f"{self._title} (pid {self._pid}) has not answered for {asked_s:.0f} s"
             what += f", nor moved for {still_s:.0f} s" if still_s >= 1 else ""
             then = "it is replaced" if is_stuck else "no worker can be started"
+            if not self._is_awaited:
+                then = "it is ended" if is_stuck else "workers are started without it"
             rest = "" if sight.warned else f"{lines_of(finding)}\n  hint: {finding.hint}"
             logger.warning("antifreeze: %s: it %s; %s%s", what, finding.title, then, rest)
             sight.warned = True

@@ -193,6 +193,15 @@ class Crew:
                 taken = (flow := self.flow) is not None and flow.came_back(member.slot, result, member)
                 if not taken and result.packed is not None:
                     member.inbox.release(result.packed.pieces)
+            if message.imported:
+                self._learn(message.imported)
+
+    def _learn(self, imported: tuple[str, ...]) -> None:
+        """Have the next workers start with what one has imported by itself."""
+        if self.template is None or self._templates is None:
+            return
+        if names := self.template.to_learn(imported, self._templates.by_value):
+            the_keeper().learn(self.template, names)
 
     def _ready(self, member: Member, message: Ready) -> None:
         failure = message.failure

@@ -21,8 +21,9 @@ from typing import Any
 from antifreeze.core import AntifreezeError
 from antifreeze.crew._bell import Bell
 from antifreeze.crew._failures import keeper_failed
+from antifreeze.crew._lineage import Request
 from antifreeze.crew._template import Template
-from antifreeze.crew._tree import Kept, Request, Tree, close_all
+from antifreeze.crew._tree import Kept, Tree, close_all
 from antifreeze.nursery import Spawn, Terminate
 from antifreeze.supervise import Limits
 
@@ -82,6 +83,13 @@ class Keeper:
         with self._lock:
             self._owners[message.token] = crew
             self._requests.append(Request(message, fds, template))
+            self._have_thread()
+        self.wake()
+
+    def learn(self, template: Template, names: tuple[str, ...]) -> None:
+        """Have a template import modules in the background: a worker has, and the next ones shall not have to."""
+        with self._lock:
+            self._requests.append(Request(None, template=template, imported=names))
             self._have_thread()
         self.wake()
 
@@ -175,6 +183,8 @@ class Keeper:
                 self._tree.terminate(request.message)
             elif request.template is None:
                 self._tree.want_root()
+            elif request.imported:
+                request.template.learned.add(request.imported)
             else:
                 self._tree.want(request.template, request)
         if (error := self._tree.advance()) is not None:

@@ -60,13 +60,14 @@ def sources_of(package: str) -> list[tuple[str, str]]:
     return found
 
 
-def own_sources(by_value: Collection[str]) -> dict[str, tuple[int, int]]:
-    """Return when the files of the user's own modules were changed, and their sizes.
+def own_sources(by_value: Collection[str], names: Iterable[str] | None = None) -> dict[str, tuple[int, int]]:
+    """Return when the files of the user's own modules, or of those with these names, were changed, and their sizes.
 
     A process that has imported one of them must not be used after it was edited and loaded again.
     """
     found = {}
-    for name, module in list(sys.modules.items()):
+    for name in list(sys.modules) if names is None else names:
+        module: Any = sys.modules.get(name)
         if name in by_value or not issubclass(type(module), ModuleType) or is_library(module):
             continue
         with contextlib.suppress(OSError, ValueError):

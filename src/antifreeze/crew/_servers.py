@@ -45,6 +45,8 @@ class Server:
         """What it was told to import or load and has not answered. If it ends meanwhile, that may be why."""
         self.closed_s: float | None = None
         """When its channel was found closed; it is not known yet how it has ended."""
+        self.is_awaited = True
+        """Whether no worker can be started before it is done."""
         self._preloaded: set[str] | None = None
         self._stacks = stacks
         self._bedside: Bedside | None = None
@@ -91,7 +93,7 @@ class Server:
         if not self.pid:
             return None
         if self._bedside is None:
-            self._bedside = Bedside(self.pid, self.title, self._stacks)
+            self._bedside = Bedside(self.pid, self.title, self._stacks, is_awaited=self.is_awaited)
         return self._bedside.stuck(limits, is_asked=self.num_pending > 0 or 0 in self.asked.values())
 
     def end_of(self, code: int) -> Finding:

@@ -7,6 +7,7 @@ import functools
 import itertools
 import os
 import sys
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from antifreeze.crew._replacements import find_replacements, packed
 from antifreeze.crew._settings import gather_settings
 
 _numbers = itertools.count(1)
+_MAX_ROUNDS = 8
+"""How often names may be added: each round is a process that stays as long as the template."""
 
 
 class Phase(enum.Enum):
@@ -30,8 +33,35 @@ class Phase(enum.Enum):
     FAILED = "user code raised an error while the payload was loaded"
 
 
+class Learned:
+    """Modules that workers have imported while they worked, and that their template imports for the next ones.
+
+    Names are added until an import does harm. Then those that no process has imported yet are forgotten, for good.
+    """
+
+    def __init__(self) -> None:
+        self.names: tuple[str, ...] = ()
+        self._num_begun = self._rounds = 0
+
+    def add(self, names: Iterable[str]) -> None:
+        """Note what a worker has imported, in its order."""
+        if self._rounds < _MAX_ROUNDS:
+            self.names = tuple(dict.fromkeys((*self.names, *names)))
+
+    def begin(self) -> int:
+        """Return how many there are, for a process that now imports them."""
+        if len(self.names) > self._num_begun:
+            self._num_begun = len(self.names)
+            self._rounds += 1
+        return len(self.names)
+
+    def give_up(self, num_harmless: int) -> None:
+        """Forget all but the first ones, and add no more."""
+        self.names, self._rounds = self.names[:num_harmless], _MAX_ROUNDS
+
+
 class Template:
-    """A payload, and how workers get it. Everything but what it was made with is changed by the supervisor's thread."""
+    """A payload, and how workers get it. All but what it was made with is changed by the supervisor's thread."""
 
     def __init__(self, parcel: Parcel, sources: dict[str, Any], surroundings: Surroundings) -> None:
         self.parcel, self.sources, self.surroundings = parcel, sources, surroundings
@@ -45,6 +75,16 @@ class Template:
         self.num_lost = 0
         """How often its process was lost before it was ready."""
         self.load_s = 0.0
+        self.learned = Learned()
+
+    def to_learn(self, names: Iterable[str], by_value: Collection[str]) -> tuple[str, ...]:
+        """Return which of the modules that a worker has imported its template shall import: those that are here too.
+
+        A fork of this process would have these, and no others. The template is not used after one of them was edited.
+        """
+        known = tuple(name for name in names if sys.modules.get(name) is not None and name not in by_value)
+        self.sources = own_sources(by_value, known) | self.sources
+        return known
 
     def is_for(self, parcel: Parcel, sources: dict[str, Any]) -> bool:
         """True if workers of this payload, with these source files, may come from here."""

@@ -2,12 +2,13 @@
 
 For each payload there is a ``Template`` (see ``nursery/_server`` for what the processes do):
 
-    NEW ──started──▶ STARTING ──prepared──▶ READY ──its process is lost──▶ NEW
+    NEW ──started──▶ STARTING ──prepared──▶ READY ──its last process is lost──▶ NEW
                         │──it must not be forked, or was lost twice──▶ DIRECT
                         │──user code raised──▶ FAILED
 
 Requests for workers wait at their template until it is READY (they go to its process), DIRECT (they go to the fork
-server, and each worker loads for itself) or FAILED (their crew hears of the error).
+server, and each worker loads for itself) or FAILED (their crew hears of the error). A template that is READY learns
+(see ``_lineage``): what workers import while they work, a fork of its process imports for the next ones.
 
 # Invariant: a process that is lost takes along what was forked from it, and nothing else. Crews hear of their workers
 # one by one, as of workers that died by themselves.
@@ -22,18 +23,17 @@ import logging
 import os
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from antifreeze.core import AntifreezeError
 from antifreeze.crew._failures import never_ready, no_descriptors
+from antifreeze.crew._lineage import Base, Grown, Lineage, Request
 from antifreeze.crew._servers import Server, start_server, streams
 from antifreeze.crew._template import Phase, Template
 from antifreeze.crew._terms import Terms
 from antifreeze.crew._words import lines_of
-from antifreeze.nursery import Exited, Preloaded, Prepare, Prepared, Retire, Spawn, Spawned, Terminate, kill_group
+from antifreeze.nursery import Exited, Preloaded, Prepare, Prepared, Retire, Spawned, Terminate, kill_group
 from antifreeze.supervise import Cause, Finding, Limits
 from antifreeze.transport import Closed
 
@@ -82,44 +82,6 @@ class Kept(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class Request:
-    """Something to do: start a template, fork a worker from it, or end a worker."""
-
-    message: Spawn | Terminate | None
-    fds: list[int] = field(default_factory=list)
-    template: Template | None = None
-
-
-@dataclass(slots=True, eq=False)
-class _Base:
-    """A process that has imported the modules of some payloads, and of which their templates are forked."""
-
-    server: Server
-    modules: frozenset[str]
-    sources: dict[str, Any]
-    is_prepared: bool = False
-    unsafe: str = ""
-    idle_since_s: float = 0.0
-
-    def has(self, template: Template) -> bool:
-        """True if it has imported what a template needs, from the same files."""
-        same = all(template.sources.get(name) == found for name, found in self.sources.items())
-        return same and self.modules.issuperset(template.parcel.modules)
-
-
-@dataclass(slots=True, eq=False)
-class _Place:
-    """What the thread knows of one template, and keeps while it is used."""
-
-    template: weakref.ref[Template]
-    base: _Base | None = None
-    server: Server | None = None
-    waiting: deque[Request] = field(default_factory=deque)
-    is_wanted: bool = False
-    """Whether its process shall start, also if nobody waits for a worker yet."""
-
-
 class Tree:
     """All processes that fork others, and who waits for workers from them. Used by the supervisor's thread alone.
 
@@ -134,8 +96,8 @@ class Tree:
         self._root: Server | None = None
         self._branches: list[Server] = []
         """All other servers, also those that retire; the ones first that others were forked from."""
-        self._bases: list[_Base] = []
-        self._places: dict[int, _Place] = {}
+        self._bases: list[Base] = []
+        self._places: dict[int, Lineage] = {}
         self._is_root_wanted = False
         self._failures = 0
         self._why: Finding | None = None
@@ -167,7 +129,7 @@ class Tree:
 
     def advance(self) -> AntifreezeError | None:
         """Do what can be done for everybody who waits; return why no worker can be had, if that is so."""
-        wanted = [place for place in self._places.values() if place.is_wanted or place.waiting]
+        wanted = [p for p in self._places.values() if p.is_wanted or p.waiting or p.to_import()]
         if self._root is None and (wanted or self._is_root_wanted) and (error := self._start_root()) is not None:
             return error
         self._is_root_wanted = False
@@ -202,13 +164,13 @@ class Tree:
 
     # -- templates -------------------------------------------------------------------------------------------------
 
-    def _place_of(self, template: Template) -> _Place:
+    def _place_of(self, template: Template) -> Lineage:
         if template.number not in self._places:
-            self._places[template.number] = _Place(weakref.ref(template))
+            self._places[template.number] = Lineage(weakref.ref(template))
             weakref.finalize(template, self._release, template.number).atexit = False
         return self._places[template.number]
 
-    def _advance(self, template: Template, place: _Place) -> None:
+    def _advance(self, template: Template, place: Lineage) -> None:
         """Do what can be done for a template and for those who wait for workers from it."""
         root = self._root
         if root is None:  # it was lost in this turn; the next one starts another
@@ -219,13 +181,16 @@ class Tree:
                 self._begin(template, place, root)
             if template.phase is Phase.STARTING and place.server is None:
                 self._load(template, place)
+            if template.phase is Phase.READY and (names := place.to_import()):
+                self._learn(template, place, names)
             if template.phase in (Phase.READY, Phase.DIRECT, Phase.FAILED):
                 place.is_wanted = False
-                self._serve(template, place, root)
+                if not place.is_waited_for(time.monotonic()):
+                    self._serve(template, place, root)
         except Closed:
             self._lose(root)
 
-    def _begin(self, template: Template, place: _Place, root: Server) -> None:
+    def _begin(self, template: Template, place: Lineage, root: Server) -> None:
         """Find a process that has imported what the template needs, or fork one."""
         if template.reason:
             template.phase = Phase.DIRECT
@@ -234,13 +199,13 @@ class Tree:
         if place.base is None:
             server = root.branch("the process that imports the dataset's modules", "af-modules", streams())
             self._branches.append(server)
-            place.base = _Base(server, frozenset(template.parcel.modules), template.sources)
+            place.base = Base(server, frozenset(template.parcel.modules), template.sources)
             self._bases.append(place.base)
             server.num_pending += 1
             self._tell(server, Prepare(template.surroundings, template.parcel.modules))
         template.phase = Phase.STARTING
 
-    def _load(self, template: Template, place: _Place) -> None:
+    def _load(self, template: Template, place: Lineage) -> None:
         """Fork the template's own process and have it load the payload, once the modules are there."""
         base = place.base
         if base is None or not base.is_prepared:
@@ -254,9 +219,35 @@ class Tree:
             self._lose(base.server)
             return
         self._branches.append(server)
-        place.server = server
+        place.processes = [Grown(server)]
         server.num_pending += 1
         self._tell(server, Prepare(template.surroundings, (), template.parcel.payload), template.parcel.fds())
+
+    def _learn(self, template: Template, place: Lineage, names: tuple[str, ...]) -> None:
+        """Fork a process that has the payload and imports what workers have imported by themselves."""
+        server = place.server
+        if server is None:
+            return
+        try:
+            learner = server.branch("the process that imports what workers have imported", "af-template", streams())
+        except Closed:
+            self._lose(server)
+            return
+        except OSError as error:  # too many open files, which is for those to say who need them
+            self._stop_learning(place, str(error))
+            return
+        learner.is_awaited = False
+        self._branches.append(learner)
+        place.learner = Grown(learner, template.learned.begin(), time.monotonic())
+        learner.num_pending += 1
+        self._tell(learner, Prepare(template.surroundings, names))
+
+    def _stop_learning(self, place: Lineage, why: str) -> None:
+        """Let workers import for themselves, as before: what they import does harm to a process that forks others."""
+        if (template := place.template()) is not None:
+            template.learned.give_up(place.num_learned)
+        place.learner = None
+        logger.info("antifreeze: workers import by themselves what they need beyond the dataset: %s", why)
 
     def _prepared(self, server: Server, message: Prepared) -> None:
         for base in self._bases:
@@ -264,18 +255,24 @@ class Tree:
                 base.is_prepared, base.unsafe = True, message.unsafe
         for place in list(self._places.values()):
             template = place.template()
-            if place.server is not server or template is None:
+            if place.teaches(server) and message.unsafe:
+                self._stop_learning(place, message.unsafe)
+                self._tell(server, Retire())
+            elif place.teaches(server):
+                server.is_awaited = True
+                place.grow()
+            if place.server is not server or template is None or template.phase is not Phase.STARTING:
                 continue
             template.load_s, template.failure, template.reason = message.seconds, message.failure, message.unsafe
             template.phase = Phase.READY
             if message.failure is not None or message.unsafe:
                 template.phase = Phase.DIRECT if message.failure is None else Phase.FAILED
-                place.server = place.base = None
+                place.processes, place.base = [], None
                 self._tell(server, Retire())
             for crew in list(self._kept):
                 crew.was_prepared(template)
 
-    def _serve(self, template: Template, place: _Place, root: Server) -> None:
+    def _serve(self, template: Template, place: Lineage, root: Server) -> None:
         """Pass on what was asked of a template."""
         server = root if template.phase is Phase.DIRECT else place.server
         while place.waiting:
@@ -303,8 +300,8 @@ class Tree:
             place.base.idle_since_s = time.monotonic()
         for request in place.waiting:
             close_all(request.fds)
-        if place.server is not None:
-            self._tell(place.server, Retire())
+        for server in place.all_servers():
+            self._tell(server, Retire())
 
     def _retire_bases(self, now_s: float) -> None:
         for base in list(self._bases):
@@ -371,7 +368,8 @@ class Tree:
         self._checked_s = now_s
         for server in self.servers():
             if server.is_stopped():
-                logger.warning("antifreeze: %s was stopped and is replaced", server.name)
+                if server.is_awaited:
+                    logger.warning("antifreeze: %s was stopped and is replaced", server.name)
                 self._lose(server, None if server is self._root else Finding(cause=Cause.STOPPED, evidence_lines=()))
             elif server.closed_s is not None and now_s - server.closed_s > _CHECK_INTERVAL_S:
                 self._lose(server)
@@ -397,12 +395,14 @@ class Tree:
             return
         if server not in self._branches:
             return
-        for place in [
-            place for place in self._places.values() if place.server is server or self._is_base(place, server)
-        ]:
+        finding = why or Finding(cause=Cause.ORPHANED, evidence_lines=())
+        for place in list(self._places.values()):
             template = place.template()
-            if template is not None and template.phase is Phase.STARTING:
-                self._count(template, server, why or Finding(cause=Cause.ORPHANED, evidence_lines=()))
+            is_start = place.server is server or self._is_base(place, server)
+            if template is not None and template.phase is Phase.STARTING and is_start:
+                self._count(template, server, finding)
+            if place.teaches(server):
+                self._stop_learning(place, f"{server.name} {finding.title}")
         self._cut(server)
 
     def _count(self, template: Template, server: Server, why: Finding) -> None:
@@ -425,7 +425,7 @@ class Tree:
         for server in list(self._branches):
             self._cut(server)
 
-    def _is_base(self, place: _Place, server: Server) -> bool:
+    def _is_base(self, place: Lineage, server: Server) -> bool:
         return place.base is not None and place.base.server is server and place.server is None
 
     def _cut(self, server: Server) -> None:
@@ -439,9 +439,7 @@ class Tree:
         for place in self._places.values():
             if place.base is not None and place.base.server is server:
                 place.base = None
-            elif place.server is server:
-                place.server = None
-            else:
+            elif not place.forget(server):
                 continue
             template = place.template()
             if template is not None and template.phase in (Phase.STARTING, Phase.READY) and place.server is None:

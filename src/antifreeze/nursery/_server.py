@@ -9,7 +9,9 @@ So there is a tree of processes, each with one thread, and each running the loop
     trainer ──spawns──▶ fork server            clean: it has imported NumPy, and torch if workers need it
                           └─forks──▶ base       has imported the modules of the dataset, and runs nothing
                                 └─forks──▶ template    has loaded the dataset of one loader
-                                      └─forks──▶ workers, in milliseconds; all of it is shared copy-on-write
+                                      ├─forks──▶ workers, in milliseconds; all of it is shared copy-on-write
+                                      └─forks──▶ template    has imported what workers have imported since; forks
+                                                             the next ones
 
 Guarantees. The fork server never runs user code. A base runs the top level of the user's modules and a template what
 unpickling calls, never ``__getitem__``, a transform or a collate function. Neither is forked unless it is safe (see
@@ -127,13 +129,13 @@ def name_process(name: str) -> None:
 class _Server:
     """Forks and reaps. Used by the only thread of its process."""
 
-    def __init__(self, channel: Channel, owner_pid: int, *, is_root: bool) -> None:
+    def __init__(self, channel: Channel, owner_pid: int, *, is_root: bool, program: Any = None) -> None:
         self._channel, self._owner_pid, self._is_root = channel, owner_pid, is_root
         self._tokens: dict[int, int] = {}
         self._pids: dict[int, int] = {}
         self._ends_s: dict[int, float] = {}
-        self._program: Any = None
-        """What was loaded here: the workers' own."""
+        self._program = program
+        """What was loaded here, or in the process that this one was forked from: the workers' own."""
         self._is_retiring = False
         self._idle_since_s = time.monotonic()
         self._wake_in, self._wake_out = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -246,7 +248,7 @@ class _Server:
             os.close(self._wake_in)
             os.close(self._wake_out)
             if isinstance(message, Branch):
-                _branch(message.name, *fds, owner_pid=parent)
+                _branch(message.name, *fds, owner_pid=parent, program=self._program)
             _work(message.slot, *fds, program=self._program)
         except BaseException:  # noqa: BLE001  border: whatever user code does to a worker
             import traceback
@@ -305,15 +307,15 @@ class _Server:
             os._exit(0)
 
 
-def _branch(name: str, channel: int, stacks: int, *streams: int, owner_pid: int) -> NoReturn:
-    """Be a server like the parent, with what that has imported."""
+def _branch(name: str, channel: int, stacks: int, *streams: int, owner_pid: int, program: Any) -> NoReturn:
+    """Be a server like the parent, with what that has imported and loaded."""
     from antifreeze.child import DUMP_SIGNAL
 
     _write_to(streams)
     name_process(name)
     faulthandler.enable(stacks)
     faulthandler.register(DUMP_SIGNAL, stacks)
-    _Server(Channel(socket.socket(fileno=channel)), owner_pid, is_root=False).run()
+    _Server(Channel(socket.socket(fileno=channel)), owner_pid, is_root=False, program=program).run()
 
 
 def _work(slot: int, channel: int, board: int, stacks: int, *streams: int, program: Any) -> None:
