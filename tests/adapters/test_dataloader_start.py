@@ -593,3 +593,28 @@ def test_workers_do_not_wait_for_an_import_that_takes_too_long(
 
     assert second["parents"] == first["parents"]
     assert second["large"] == list(range(8))
+
+
+class LazyStep(Lazy):
+    """Gives a variable of a module, and what a patched function of it returns."""
+
+    def __getitem__(self, index: int) -> Any:
+        module = importlib.import_module(self.names[0])
+        return os.getppid(), module.STEP, module.function()
+
+
+def test_settings_and_patches_of_a_learned_module_are_those_of_the_epoch(
+    tmp_path: Path, write_module: Callable[[str], Any]
+) -> None:
+    """As of one that was imported before the dataset was loaded."""
+    log = tmp_path / "log"
+    module = write_module(COUNTED.format(log=str(log)) + "STEP = 0\ndef function(): return 0\n")
+    loader = af.DataLoader(LazyStep(module.__name__), batch_size=8, num_workers=1)
+    original, found = module.function, []
+    for step, function in ((1, original), (2, lambda: 7), (3, original)):
+        module.STEP, module.function = step, function
+        found += [(step.unique().tolist(), value.unique().tolist()) for _, step, value in loader]
+        until(lambda: imports(log, "af-template"), "the template has imported the module")
+
+    assert found == [([1], [0]), ([2], [7]), ([3], [0])]
+    assert len(imports(log, "af-worker")) == 1
