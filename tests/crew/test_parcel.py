@@ -289,3 +289,12 @@ class Holder:
 
     def __init__(self, value: Any) -> None:
         self.value = value
+
+
+@pytest.mark.parametrize(
+    ("settings", "libraries"),
+    [({"format": "torch"}, ("torch",)), ({"format": "numpy"}, ()), ({"folder": "/data/torch/x"}, ())],
+)
+def test_a_setting_says_that_workers_will_import_torch(settings: dict[str, str], libraries: tuple[str, ...]) -> None:
+    """Then it is imported once, before workers are forked."""
+    assert make_parcel(settings, set()).libraries == libraries

@@ -8,7 +8,9 @@ import io
 import itertools
 import logging
 import os
+import pickle
 import sys
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,6 +30,7 @@ _memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 _LARGE = 1 << 16
 """What takes as much and stands in a file is not copied."""
 _ALIGN = 64
+_TORCH_TEXT = pickle.SHORT_BINUNICODE + b"\x05torch"
 _CHUNK = 1 << 26
 _NOT_SHARED = (
     "antifreeze: %s bytes of the dataset stand in memory that processes share, but workers get a copy: no file that is "
@@ -160,7 +163,7 @@ def _taken_apart(
     columns = [np.ascontiguousarray(raw).view(np.uint8) for raws in lists.raws for raw in raws]
     buffers = [np.frombuffer(file.getbuffer(), np.uint8), *pickler.beside.raws, *columns]
     pieces, nbytes = _layout(buffers, pickler.beside.mappings, num_own=len(columns))
-    libraries = ("torch",) if needs_torch(pickler.modules) else getattr(program, "modules", ())
+    libraries = ("torch",) if _uses_torch(pickler.modules, file) else getattr(program, "modules", ())
     modules = tuple(name for name in pickler.modules if name not in {"__main__", "__mp_main__", *by_value})
     return _Found(
         buffers=buffers,
@@ -173,6 +176,15 @@ def _taken_apart(
         snapshots=lists.snapshots,
         per_worker_reason=pickler.per_worker_reason,
     )
+
+
+def _uses_torch(modules: Iterable[str], file: io.BytesIO) -> bool:
+    """Guess whether workers will import torch: a module may have it, or the text "torch" be a setting.
+
+    A table of Hugging Face that delivers tensors has the text, and imports torch with its first row.
+    """
+    file.seek(0)
+    return needs_torch(modules) or ("torch" in sys.modules and _TORCH_TEXT in file.read(1 << 20))
 
 
 def _layout(raws: list[Any], mappings: Mappings, *, num_own: int) -> tuple[list[Place], int]:
