@@ -94,7 +94,7 @@ def _streams(recipe: Recipe, memory_limit: int | None) -> int:
     pages are open, unless these are very large.
     """
     if memory_limit is None:
-        most = _OPEN_NBYTES // recipe.page_nbytes if recipe.page_nbytes else _STREAMS
+        most = _OPEN_NBYTES // page if (page := recipe.decoding.page_nbytes) else _STREAMS
         return max(_FEWEST_STREAMS, min(_STREAMS, most))
     piece = PIECE_NBYTES * min(memory_limit, _ROOMY_NBYTES) // _ROOMY_NBYTES
     return max(1, min(_STREAMS, memory_limit // 2 // (recipe.open_nbytes + piece)))

@@ -49,8 +49,6 @@ class Recipe:
     row_nbytes: int
     open_nbytes: int
     """What a fragment holds while it is open, beside the piece that is being decoded."""
-    page_nbytes: int
-    """What a page of texts or bytes holds at worst, if rows are mostly these; otherwise 0. Footers do not tell."""
 
 
 def column_types(source: Source, columns: Sequence[str]) -> dict[str, str]:
@@ -129,6 +127,7 @@ def make_recipe(source: Source, wanted: Wanted, note: Note) -> Recipe:
         columns=tuple(stored),
         piece_rows=_SAMPLE_ROWS,
         piece_nbytes=PIECE_NBYTES,
+        page_nbytes=0,
         to_block=lambda batch, file, _: ArrowRows(
             pa.Table.from_batches([_with_partitions(source, columns, batch, file)])
         ),
@@ -140,9 +139,9 @@ def make_recipe(source: Source, wanted: Wanted, note: Note) -> Recipe:
     page_nbytes = _page_nbytes(source, stored, row_nbytes)
     piece_nbytes = _OBJECT_PIECE_NBYTES if page_nbytes else PIECE_NBYTES
     piece_rows = max(1, min(piece_nbytes // row_nbytes, most_rows))
-    decoding = replace(decoding, piece_rows=piece_rows, piece_nbytes=piece_nbytes)
+    decoding = replace(decoding, piece_rows=piece_rows, piece_nbytes=piece_nbytes, page_nbytes=page_nbytes)
     open_nbytes = sum(_open_nbytes(facts[c], manifest.num_fragments) for c in stored)
-    common = {"row_nbytes": row_nbytes, "open_nbytes": open_nbytes, "page_nbytes": page_nbytes}
+    common = {"row_nbytes": row_nbytes, "open_nbytes": open_nbytes}
     if wanted.format == "arrow":
         return Recipe(decoding=decoding, block=ArrowRows, leaves=(), **common)
     converter = _converter(source, decoding, wanted, sample, note)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from antifreeze.core import File, Format, Fragment
 from antifreeze.formats import Where
@@ -16,6 +17,7 @@ from antifreeze.workers._block import Decoded
 from antifreeze.workers._board import Note
 
 _TOLERANCE = 4
+_LARGE_PAGE = 4 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -33,6 +35,8 @@ class Decoding:
     piece_rows: int
     piece_nbytes: int
     """What so many rows should take. If they take far more, fewer are decoded at a time."""
+    page_nbytes: int
+    """What a page of texts or bytes takes at worst, if rows are mostly these; otherwise 0."""
     to_block: Callable[[Any, int, Where], Decoded]
     """Record batch, file, where it stands -> block."""
 
@@ -96,6 +100,9 @@ class StreamReader:
             batch = next(self._pieces)
             self._begin, self._end = self._end, self._end + batch.num_rows
             self._weigh(batch.num_rows, batch.get_total_buffer_size())
+            if self._begin == 0 and d.page_nbytes >= _LARGE_PAGE:
+                # Reading a page, Arrow grows a buffer step by step, and its allocator keeps what the steps leave.
+                pa.default_memory_pool().release_unused()
         if batch is not None:
             note.at("convert", d.paths[file], group, self._begin)
             file_row = d.first_rows[fragment] + self._begin
