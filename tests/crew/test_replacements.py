@@ -59,7 +59,6 @@ def test_what_a_module_imports_from_a_test_is_not_a_replacement(
     helper = importlib.import_module("helper_of_tests")
     try:
         assert found() == set()
-        monkeypatch.setattr(helper, "json", json, raising=False)
         monkeypatch.setattr(helper, "own", mock.Mock())
         assert found() == {"helper_of_tests.own"}
     finally:

@@ -28,3 +28,6 @@ def test_large_pages_of_texts_and_images_leave_fewer_row_groups_open(
     dataset._look(30.0)
 
     assert make_shape(dataset._recipe, 1, None).streams == streams
+    limited = make_shape(dataset._recipe, 1, 256 << 20).streams
+    assert 1 <= limited <= 16
+    assert limited * min(1_024, len(values)) * value_nbytes <= 128 << 20

@@ -97,7 +97,7 @@ def _streams(recipe: Recipe, memory_limit: int | None) -> int:
         most = _OPEN_NBYTES // page if (page := recipe.decoding.page_nbytes) else _STREAMS
         return max(_FEWEST_STREAMS, min(_STREAMS, most))
     piece = PIECE_NBYTES * min(memory_limit, _ROOMY_NBYTES) // _ROOMY_NBYTES
-    return max(1, min(_STREAMS, memory_limit // 2 // (recipe.open_nbytes + piece)))
+    return max(1, min(_STREAMS, memory_limit // 2 // (max(recipe.open_nbytes, recipe.decoding.page_nbytes) + piece)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
