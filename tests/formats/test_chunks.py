@@ -1,4 +1,4 @@
-"""The sizes of chunks are found in the bytes of a footer as Arrow tells them, or not at all."""
+"""Row groups and chunks are read from the bytes of a footer as Arrow reports them, or refused."""
 
 import io
 from typing import Any
@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antifreeze.formats._chunks import ChunkSizes, chunk_pattern, find_chunks
+from antifreeze.formats import _chunks
+from antifreeze.formats._chunks import FooterWalk, GroupChunks, decode, read_group
 
 COLUMNS: dict[str, Any] = {
     "ids": pa.array([[1, 2, 3], [4], [], None] * 50, pa.list_(pa.int32())),
@@ -19,6 +20,7 @@ COLUMNS: dict[str, Any] = {
     "b" * 300: ["long name"] * 200,
     "日本": [b"1"] * 200,
     "list": [[[1], [2]]] * 200,
+    "nulls": pa.array([None] * 200, pa.float64()),
 }
 
 
@@ -32,42 +34,106 @@ def footer_of(data: bytes) -> bytes:
     return data[-8 - int.from_bytes(data[-8:-4], "little") : -8]
 
 
+def facts(group: GroupChunks) -> list[tuple[int, ...]]:
+    names = "num_values uncompressed_nbytes compressed_nbytes data_page_offset dictionary_page_offset"
+    return list(zip(*(getattr(group, name) for name in names.split()), strict=True))
+
+
+def expected(group: Any) -> list[tuple[int, ...]]:
+    chunks = [group.column(number) for number in range(group.num_columns)]
+    return [
+        (
+            c.num_values,
+            c.total_uncompressed_size,
+            c.total_compressed_size,
+            c.data_page_offset,
+            -1 if c.dictionary_page_offset is None else c.dictionary_page_offset,
+        )
+        for c in chunks
+    ]
+
+
 @pytest.mark.parametrize("compression", ["none", "snappy", "zstd"])
 @pytest.mark.parametrize("statistics", [True, False])
 @pytest.mark.parametrize("rows", [7, 1000])
-def test_sizes_are_those_that_arrow_tells(compression: str, statistics: bool, rows: int) -> None:
-    data = written(compression=compression, write_statistics=statistics, row_group_size=rows, write_page_index=True)
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_chunks_are_those_that_arrow_reports(compression: str, statistics: bool, rows: int, dictionary: bool) -> None:
+    data = written(
+        compression=compression,
+        write_statistics=statistics,
+        row_group_size=rows,
+        write_page_index=True,
+        use_dictionary=dictionary,
+    )
     metadata = pq.read_metadata(io.BytesIO(data))
-    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-    leaf = 0
-    for name, leaves in zip(COLUMNS, (1, 1, 3, 2, 1, 1, 1), strict=True):
-        chunks = [group.column(i) for group in groups for i in range(leaf, leaf + leaves)]
-        expected = [ChunkSizes(num_values=c.num_values, uncompressed=c.total_uncompressed_size) for c in chunks]
 
-        flat = name in ("text", "b" * 300, "日本")
-        assert find_chunks(footer_of(data), chunk_pattern(name, flat), len(chunks)) == expected
-        leaf += leaves
-    assert leaf == metadata.num_columns
+    walk = FooterWalk(footer_of(data))
+    groups = list(walk)
 
-
-def test_another_number_of_chunks_is_not_known() -> None:
-    footer = footer_of(written())
-
-    assert find_chunks(footer, chunk_pattern("text", is_flat=True), 2) is None
-    assert find_chunks(footer, chunk_pattern("none", is_flat=True), 1) is None
-    assert find_chunks(footer, chunk_pattern("text", is_flat=False), 1) is None
+    assert (walk.num_rows, walk.num_groups) == (200, metadata.num_row_groups)
+    for number, group in enumerate(groups):
+        arrow = metadata.row_group(number)
+        assert (group.num_rows, group.total_byte_size) == (arrow.num_rows, arrow.total_byte_size)
+        assert facts(group) == expected(arrow)
+        assert facts(read_group(footer_of(data), group.start)) == facts(group)
 
 
-@settings(max_examples=50)
-@given(st.binary(), st.integers(0, 3))
-def test_any_bytes_are_searched(data: bytes, count: int) -> None:
-    assert find_chunks(data, chunk_pattern("x", is_flat=False), count) in (None, [])
+def test_the_fast_and_the_thorough_reader_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The regular expression only saves time."""
+    footer = footer_of(written(row_group_size=9))
+    fast = [[*facts(group), tuple(group.codec)] for group in FooterWalk(footer)]
+
+    class Never:
+        @staticmethod
+        def match(*_: object) -> None:
+            return None
+
+    monkeypatch.setattr(_chunks, "_CHUNK", Never)
+
+    assert [[*facts(group), tuple(group.codec)] for group in FooterWalk(footer)] == fast
 
 
-def test_negative_sizes_are_not_known() -> None:
-    pattern = chunk_pattern("x", is_flat=True)
+def test_most_chunks_take_the_fast_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise wide files open twenty times slower, and nothing else would show it."""
+    footer = footer_of(written(row_group_size=50))
+    slow: list[int] = []
+    thorough = _chunks._read_chunk
+    monkeypatch.setattr(_chunks, "_read_chunk", lambda reader: slow.append(reader.position) or thorough(reader))
 
-    assert find_chunks(b"\x19\x18\x01x\x15\x00\x16\x06\x16\x08\x16", pattern, 1) == [
-        ChunkSizes(num_values=3, uncompressed=4)
-    ]
-    assert find_chunks(b"\x19\x18\x01x\x15\x00\x16\x05\x16\x08\x16", pattern, 1) is None
+    groups = list(FooterWalk(footer))
+
+    # The column with a name of 300 characters.
+    assert len(slow) == len(groups) == 4
+
+
+@given(st.lists(st.integers(-(2**54), 2**54 - 1), max_size=80))
+def test_numbers_are_decoded(numbers: list[int]) -> None:
+    def zigzag(number: int) -> bytes:
+        left, out = (number << 1) ^ (number >> 63), b""
+        while left > 0x7F:
+            out, left = out + bytes([left & 0x7F | 0x80]), left >> 7
+        return out + bytes([left])
+
+    assert decode([zigzag(number) for number in numbers]).tolist() == numbers
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_a_changed_footer_gives_groups_or_a_value_error(data: Any) -> None:
+    footer = bytearray(FOOTER)
+    for _ in range(data.draw(st.integers(1, 4))):
+        footer[data.draw(st.integers(0, len(footer) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        groups = [facts(group) for group in FooterWalk(bytes(footer))]
+    except ValueError:
+        return
+    assert len(groups) <= len(footer)
+
+
+FOOTER = footer_of(written(row_group_size=50))
+
+
+@pytest.mark.parametrize("end", [0, 1, 10, len(FOOTER) // 2, len(FOOTER) - 1])
+def test_a_footer_that_is_cut_off_is_refused(end: int) -> None:
+    with pytest.raises(ValueError, match="byte"):
+        list(FooterWalk(FOOTER[:end]))

@@ -10,7 +10,8 @@ import pyarrow as pa
 from antifreeze.core import ColumnFacts, ConfigError, File, Manifest
 from antifreeze.formats._agreement import agree, mismatch
 from antifreeze.formats._crew import Crew
-from antifreeze.formats._footers import Footer, Layout, read_footer
+from antifreeze.formats._footers import Footer, read_footer
+from antifreeze.formats._measure import Layout
 
 
 def build_manifest(
