@@ -138,8 +138,8 @@ def good(folder: Path) -> bytes:
         (lambda data: data[:4], "is too short for a Parquet file (4 bytes)"),
         (lambda data: data[:-4] + b"PARE", "is encrypted"),
         (lambda data: data[:-8] + b"\xff\xff\xff\x7f" + b"PAR1", "claims a footer of 2,147,483,655 bytes"),
-        (lambda data: data[:-60] + b"\xff" * 52 + data[-8:], "has a footer that does not parse"),
-        (lambda data: data[:-8] + b"\0\0\0\0PAR1", "has a footer that does not parse"),
+        (lambda data: data[:-60] + b"\xff" * 52 + data[-8:], "has a footer that cannot be used"),
+        (lambda data: data[:-8] + b"\0\0\0\0PAR1", "has a footer that cannot be used"),
     ],
 )
 def test_a_damaged_file_is_named_with_what_is_wrong(tmp_path: Path, damage: Any, text: str) -> None:

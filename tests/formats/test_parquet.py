@@ -9,9 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from antifreeze.core import CorruptFile, Format
+from antifreeze.core import CorruptFile, Format, ReadLimits
 from antifreeze.formats import Parquet
 from antifreeze.testing import FormatSuite
+
+LIMITS = ReadLimits.of(256 << 20)
 
 
 class TestParquet(FormatSuite):
@@ -34,7 +36,7 @@ def test_a_flipped_bit_is_noticed_where_the_file_has_checksums(tmp_path: Path) -
     path.write_bytes(bytes(content))
 
     with pytest.raises(CorruptFile, match=r"a\.parquet, row group 0: the rows from 0 on cannot be decoded.*CRC"):
-        list(Parquet().open(str(path), 0, ["n"], 1000).pieces())
+        list(Parquet().open(str(path), 0, ["n"], 1000, LIMITS).pieces())
 
 
 def test_a_row_group_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -43,4 +45,4 @@ def test_a_row_group_that_is_not_there_is_named(tmp_path: Path) -> None:
     pq.write_table(pa.table({"n": [1]}), path)
 
     with pytest.raises(CorruptFile, match=r"row group 3: .* has only 1 row groups"):
-        Parquet().open(str(path), 3, ["n"], 10)
+        Parquet().open(str(path), 3, ["n"], 10, LIMITS)

@@ -73,8 +73,9 @@ def test_the_rule_about_waits_can_fail() -> None:
 PUBLIC = """
 AntifreezeError CombinedStreamingDataset ConfigError CorruptFile DataError DataLoader Diagnosis DuplicateData InputError
 ManifestError NotPicklable NotRepeatable NullValue ParallelStreamingDataset ParquetLoader RaggedColumn Report
-SchemaMismatch SourceChanged SourceNotFound Stalled StateMismatch StreamingDataLoader StreamingDataset UnknownColumn
-UnreadableFile UserCodeError WorkerDied __version__ batched diagnose index_parquet_dataset subsample train_test_split
+SchemaMismatch SourceChanged SourceNotFound Stalled StateMismatch StreamingDataLoader StreamingDataset TooLarge
+UnknownColumn UnreadableFile UserCodeError WorkerDied __version__ batched diagnose index_parquet_dataset subsample
+train_test_split
 """
 
 

@@ -60,14 +60,14 @@ def test_rows_that_wait_for_workers_count_until_they_are_released(images: Path) 
     first = next(blocks)
     releases = [blocks.hold(50) for _ in range(4)]
 
-    next(blocks)
-    until(lambda: epoch.next_round == 3)
-    begun, held = epoch.round_nbytes(1) + epoch.round_nbytes(2), 200 * epoch.row_nbytes
+    second = next(blocks)
+    until(lambda: epoch.next_round == 3 and num_started(blocks, 2) == epoch.started[2][1])
+    ready = second.nbytes + epoch.blocks[2][0].nbytes
     assert first.num_rows > 200
-    assert epoch.nbytes == pytest.approx(begun + held, abs=first.num_rows)
+    assert epoch.nbytes == pytest.approx(ready + first.nbytes * 200 // first.num_rows, abs=first.num_rows)
     for release in releases:
         release()
-    assert epoch.nbytes == pytest.approx(begun, abs=first.num_rows)
+    assert epoch.nbytes == pytest.approx(ready, abs=first.num_rows)
     blocks.close()
 
 

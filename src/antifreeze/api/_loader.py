@@ -273,7 +273,14 @@ class StreamingDataLoader:
         # Closed here, not when it is dropped: an error that the user keeps holds this frame, and with it the threads.
         with closing(blocks), self._watched(blocks, course), self._history.adding(blocks.spent):
             count, ready = course.steps.number, blocks.is_ready
-            cuts = Cuts(blocks, self.batch_size, count=count, spare=course.spare, blocks_are_ready=ready)
+            cuts = Cuts(
+                blocks,
+                self.batch_size,
+                count=count,
+                spare=course.spare,
+                blocks_are_ready=ready,
+                memory_limit=limit,
+            )
             batches = self._plain(blocks, cuts) if self._code.is_empty else self._made(blocks, cuts, course)
             for step, batch in batches:
                 yield course.after(step), batch

@@ -18,6 +18,7 @@ from antifreeze.core._errors import (
     SourceNotFound,
     Stalled,
     StateMismatch,
+    TooLarge,
     UnknownColumn,
     UnreadableFile,
     UserCodeError,
@@ -25,7 +26,7 @@ from antifreeze.core._errors import (
 )
 from antifreeze.core._manifest import ColumnFacts, File, Manifest
 from antifreeze.core._progress import Progress
-from antifreeze.core._protocols import Format, Fragment
+from antifreeze.core._protocols import Format, Fragment, ReadLimits
 from antifreeze.core._seeds import step_seed
 from antifreeze.core._state import check_kind, compare, settle
 
@@ -49,11 +50,13 @@ __all__ = [
     "NullValue",
     "Progress",
     "RaggedColumn",
+    "ReadLimits",
     "SchemaMismatch",
     "SourceChanged",
     "SourceNotFound",
     "Stalled",
     "StateMismatch",
+    "TooLarge",
     "UnknownColumn",
     "UnreadableFile",
     "UserCodeError",

@@ -15,7 +15,8 @@ AntifreezeError
 │   ├── CorruptFile          not Parquet, truncated, a page that does not decode
 │   ├── UnreadableFile       the system does not give its bytes     (also OSError)
 │   ├── NullValue            a null where no fill value was given    (also ValueError)
-│   └── RaggedColumn         rows of different lengths where one length was expected
+│   ├── RaggedColumn         rows of different lengths where one length was expected
+│   └── TooLarge             a page, row or window that does not fit in memory_limit (also MemoryError)
 ├── UserCodeError            a dataset, transform or collate function raised; its error is the cause
 ├── NotRepeatable            an iterable dataset cannot go on where a lost worker stopped
 ├── WorkerDied               a worker process ended again and again          (also RuntimeError)
@@ -148,6 +149,14 @@ class RaggedColumn(DataError):
 
     column: str
     row: int
+
+
+class TooLarge(DataError, MemoryError):
+    """A page, a row, a batch or a shuffle window needs more memory than ``memory_limit`` allows."""
+
+    nbytes: int
+    """What it would need, or more."""
+    limit: int
 
 
 class UserCodeError(AntifreezeError):

@@ -3,11 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
+
+_MIN_OPEN_NBYTES, _MIN_PIECE_NBYTES, _MIN_ROW_NBYTES = 32 << 20, 1 << 20, 8 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadLimits:
+    """How much memory reading one fragment may take, whatever the file claims or holds."""
+
+    open_nbytes: int
+    """What a fragment may hold while it is open: its pages and dictionaries."""
+    piece_nbytes: int
+    """What the rows of a piece may take. A piece has at least one row."""
+    row_nbytes: int
+    """What a single row may take."""
+    memory_limit: int
+    """What all of these follow from, for messages."""
+
+    @classmethod
+    def of(cls, memory_limit: int, threads: int = 1) -> ReadLimits:
+        """Return what one of several open fragments may take of a loader's ``memory_limit``.
+
+        Small limits have a floor: ordinary pages must fit, and what a process takes beside data is more than that.
+        """
+        piece_nbytes = max(memory_limit // (2 * max(threads, 2)), _MIN_PIECE_NBYTES)
+        return cls(
+            open_nbytes=max(memory_limit * 3 // 4, _MIN_OPEN_NBYTES),
+            piece_nbytes=piece_nbytes,
+            row_nbytes=max(memory_limit // 8, piece_nbytes, _MIN_ROW_NBYTES),
+            memory_limit=memory_limit,
+        )
 
 
 class Fragment(Protocol):
     """One opened fragment. Used by one thread at a time, though not always by the same one."""
+
+    nbytes: int
+    """What it holds while it is being read, at most."""
 
     def pieces(self) -> Iterator[Any]:
         """Yield the rows from front to back as Arrow record batches that share no memory with each other.
@@ -24,9 +58,10 @@ class Fragment(Protocol):
 class Format(Protocol):
     """A kind of file that can be read in fragments."""
 
-    def open(self, path: str, group: int, columns: Sequence[str], piece_rows: int) -> Fragment:
-        """Open a fragment for the given columns, to be decoded ``piece_rows`` rows at a time.
+    def open(self, path: str, group: int, columns: Sequence[str], piece_rows: int, limits: ReadLimits) -> Fragment:
+        """Open a fragment for the given columns, to be decoded at most ``piece_rows`` rows at a time.
 
-        Called in a decoder thread, once for each fragment and epoch. Raises ``CorruptFile``.
+        Called in a decoder thread, once for each fragment and epoch. Allocates nothing that the file merely claims.
+        Raises ``CorruptFile``, and ``TooLarge`` if a page, or a single row, does not fit in the limits.
         """
         ...

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,23 +41,48 @@ class Footer:
     """Leaf values per row if all groups with rows have the same number of them, else None."""
 
 
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The last bytes of a file: at least its whole footer."""
+
+    data: bytes
+    file_nbytes: int
+
+    @property
+    def footer(self) -> bytes:
+        """The footer's own bytes, without its length and the mark at the end."""
+        return self.data[-_footer_bytes(self.data) : -_END_BYTES]
+
+    @property
+    def data_stop(self) -> int:
+        """Where the footer begins in the file, and the data ends."""
+        return self.file_nbytes - _footer_bytes(self.data)
+
+
 def read_footer(path: str, known: list[Layout] | None = None) -> Footer:
     """Read the footer of one file.
 
     ``known`` collects layouts over many calls, from any number of threads; files with equal schemas then share one
     schema object, and compare by identity.
     """
-    tail = _read_tail(path)
-    try:
-        file = pq.ParquetFile(pa.BufferReader(tail))
+    tail = read_tail(path)
+    with parsing(path):
+        file = pq.ParquetFile(pa.BufferReader(tail.data))
         layout = layout_of(file.schema_arrow, [] if known is None else known)
-        return _facts(file.metadata, layout, tail[-_footer_bytes(tail) : -_END_BYTES])
+        return _facts(file.metadata, layout, tail.footer)
+
+
+@contextmanager
+def parsing(path: str) -> Iterator[None]:
+    """Turn whatever a damaged footer raises into ``CorruptFile``."""
+    try:
+        yield
     except _PARSE_ERRORS as error:
         text = str(error).strip().splitlines()
         reason = text[0] if text else type(error).__name__
         if "ncrypt" in reason:
             raise _encrypted(path) from error
-        raise _corrupt(path, f"has a footer that does not parse: {reason}") from error
+        raise _corrupt(path, f"has a footer that cannot be used: {reason}") from error
 
 
 def _corrupt(path: str, what: str, hint: str = _COPY_HINT) -> CorruptFile:
@@ -66,7 +93,7 @@ def _encrypted(path: str) -> CorruptFile:
     return _corrupt(path, "is encrypted", "encrypted Parquet files are not supported; write it without encryption")
 
 
-def _read_tail(path: str) -> bytes:
+def read_tail(path: str) -> Tail:
     """Return the last bytes of a file: the whole footer, checked for its marks."""
     try:
         # Non-blocking, for a file that was replaced by a named pipe would be waited for.
@@ -88,7 +115,7 @@ def _read_tail(path: str) -> bytes:
         hint = "check the permissions of the file and the health of the disk or mount"
         raise UnreadableFile(f"{path} cannot be read: {error.strerror}", hint=hint, file=path) from error
     _check_marks(path, size, head, tail)
-    return tail
+    return Tail(tail, size)
 
 
 def _footer_bytes(tail: bytes) -> int:
@@ -127,6 +154,8 @@ def _facts(metadata: Any, layout: Layout, footer: bytes) -> Footer:
         group = metadata.row_group(number)
         group_rows.append(group.num_rows)
         group_nbytes.append(group.total_byte_size)
+    if metadata.num_rows != sum(group_rows):
+        raise ValueError(f"it claims {metadata.num_rows:,} rows, and its row groups have {sum(group_rows):,}")
     sizes = measure(layout, group_rows, group_nbytes, footer)
     return Footer(
         group_rows=tuple(group_rows),

@@ -1,4 +1,4 @@
-"""Parquet row groups, decoded piece by piece."""
+"""Parquet row groups, decoded piece by piece, with memory that is bounded whatever a file claims or holds."""
 
 from __future__ import annotations
 
@@ -11,45 +11,81 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from antifreeze.core import CorruptFile, DataError, UnreadableFile
+from antifreeze.core import CorruptFile, DataError, ReadLimits, TooLarge, UnreadableFile
+from antifreeze.formats._contents import Contents, read_contents
+from antifreeze.formats._pages import walk_pages
+from antifreeze.formats._weights import LeafPages, TooHeavy, open_nbytes, rows_at_a_time
 
 # Tried: memory-mapping saves the copy out of the page cache (about 7 % of the decode), but a file that is truncated
 # while it is mapped kills the process with SIGBUS, and no error message survives that.
 # Tried: reading a column chunk whole, as pyarrow does by default. It costs page faults, and every open fragment then
-# holds its compressed data in memory.
+# holds its compressed data in memory. Reading it in parts, Arrow allocates what a page header claims: see ``_pages``.
 _BUFFER = 256 * 1024
 
 
 @functools.lru_cache(maxsize=64)
-def _metadata(path: str, size: int, mtime_ns: int) -> Any:  # noqa: ARG001  (size and time are the cache's key)
+def _contents(path: str, size: int, mtime_ns: int) -> Contents:  # noqa: ARG001  (size and time are the cache's key)
     """Return the parsed footer; parsing it anew for each of a file's many row groups would cost more than reading."""
-    return pq.read_metadata(path)
+    return read_contents(path)
 
 
 class Parquet:
     """Reads Parquet files. One fragment is one row group."""
 
-    def open(self, path: str, group: int, columns: Sequence[str], piece_rows: int) -> ParquetFragment:
-        """Open a row group; nothing is decoded yet."""
+    def open(
+        self, path: str, group: int, columns: Sequence[str], piece_rows: int, limits: ReadLimits
+    ) -> ParquetFragment:
+        """Open a row group. Nothing is decoded yet, and what its pages claim is checked."""
         try:
             status = Path(path).stat()
-            metadata = _metadata(path, status.st_size, status.st_mtime_ns)
+            contents = _contents(path, status.st_size, status.st_mtime_ns)
+            if group >= len(contents.groups):
+                raise _corrupt(path, group, 0, f"the file has only {len(contents.groups)} row groups")
+            nbytes, piece_rows = _weighed(path, contents, group, columns, piece_rows, limits)
             file = pq.ParquetFile(
-                path, metadata=metadata, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True
+                path, metadata=contents.metadata, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True
             )
+        except TooHeavy as error:
+            raise _too_large(path, group, error, limits) from error
         except (OSError, pa.ArrowException) as error:
             raise _failed(path, group, 0, error) from error
-        if group >= metadata.num_row_groups:
-            raise _corrupt(path, group, 0, f"the file has only {metadata.num_row_groups} row groups")
-        return ParquetFragment(file, path, group, tuple(columns), piece_rows)
+        num_rows = contents.groups[group].num_rows
+        return ParquetFragment(file, path, group, tuple(columns), piece_rows, num_rows, nbytes)
+
+
+def _weighed(
+    path: str, contents: Contents, group: int, columns: Sequence[str], piece_rows: int, limits: ReadLimits
+) -> tuple[int, int]:
+    """Return what a row group holds while it is read, and how many of its rows can be decoded at a time."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+
+    def read(offset: int, size: int) -> bytes:
+        return os.pread(handle, size, offset)
+
+    try:
+        leaves: list[LeafPages] = []
+        for number in contents.leaves_of(columns):
+            leaf, chunk = contents.leaves[number], contents.chunk(group, number)
+            try:
+                leaves.append(LeafPages(leaf, walk_pages(read, chunk, contents.data_stop), chunk.codec, read))
+            except ValueError as error:
+                raise ValueError(f'column "{leaf.name}": {error}') from error
+        return open_nbytes(leaves, limits), rows_at_a_time(leaves, piece_rows, limits)
+    except ValueError as error:
+        raise _corrupt(path, group, 0, error) from error
+    finally:
+        os.close(handle)
 
 
 class ParquetFragment:
     """One opened row group."""
 
-    def __init__(self, file: Any, path: str, group: int, columns: tuple[str, ...], piece_rows: int) -> None:
+    def __init__(
+        self, file: Any, path: str, group: int, columns: tuple[str, ...], piece_rows: int, num_rows: int, nbytes: int
+    ) -> None:
         self._file, self._path, self._group = file, path, group
-        self._columns, self._piece_rows = columns, piece_rows
+        self._columns, self._piece_rows, self._num_rows = columns, piece_rows, num_rows
+        self.nbytes = nbytes
 
     def pieces(self) -> Iterator[Any]:
         """Yield the rows from front to back as record batches."""
@@ -59,13 +95,15 @@ class ParquetFragment:
         options = {"columns": list(self._columns), "use_threads": False, "row_groups": [self._group]}
         try:
             for batch in self._file.iter_batches(self._piece_rows, **options):
+                for column in batch.columns:
+                    if pa.types.is_dictionary(column.type):  # Arrow does not check that its indices have an entry
+                        column.validate(full=True)
                 yield batch.select(self._columns) if batch.schema.names != list(self._columns) else batch
                 row += batch.num_rows
         except (OSError, pa.ArrowException) as error:
             raise _failed(self._path, self._group, row, error) from error
-        expected = self._file.metadata.row_group(self._group).num_rows
-        if row != expected:
-            reason = f"its footer promises {expected} rows and its pages hold {row}"
+        if row != self._num_rows:
+            reason = f"its footer promises {self._num_rows} rows and its pages hold {row}"
             raise _corrupt(self._path, self._group, row, reason)
 
     def close(self) -> None:
@@ -95,4 +133,17 @@ def _corrupt(path: str, group: int, row: int, reason: object) -> CorruptFile:
         file=path,
         row_group=group,
         row=row,
+    )
+
+
+def _too_large(path: str, group: int, error: TooHeavy, limits: ReadLimits) -> TooLarge:
+    return TooLarge(
+        f"{path}, row group {group}: {error.what} may take {error.nbytes / 1e6:,.0f} MB, which does not fit in "
+        f"memory_limit={limits.memory_limit / 1e6:,.0f} MB",
+        hint="raise memory_limit, leave the column out with columns=[...], or write smaller values or pages",
+        file=path,
+        row_group=group,
+        row=error.row,
+        nbytes=error.nbytes,
+        limit=limits.memory_limit,
     )

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from antifreeze.core import TooLarge
 from antifreeze.workers import Block
+
+_MIN_BATCH_NBYTES = 64 << 20
+"""A batch of this size is delivered under any limit: it is what the user asked for."""
 
 Cut = tuple[Block, int, int]
 """The rows from start to stop of a block."""
@@ -34,10 +39,11 @@ class Cuts:
         count: int | None = None,
         spare: Callable[[], Block] | None = None,
         blocks_are_ready: Callable[[], bool] = lambda: True,
+        memory_limit: int | None = None,
     ) -> None:
         self._blocks_are_ready = blocks_are_ready
         self._ahead = _Ahead()
-        cuts = _cut(blocks, batch_size, self._ahead)
+        cuts = _cut(blocks, batch_size, self._ahead, memory_limit)
         self._cuts = cuts if count is None else _counted(cuts, count, spare)
 
     def __iter__(self) -> Iterator[Cut]:
@@ -51,15 +57,18 @@ class Cuts:
         return self._ahead.is_whole or self._blocks_are_ready()
 
 
-def _cut(blocks: Iterator[Block], size: int, ahead: _Ahead) -> Iterator[Cut]:
+def _cut(blocks: Iterator[Block], size: int, ahead: _Ahead, memory_limit: int | None) -> Iterator[Cut]:
     rest: list[Block] = []
     have = 0
+    max_nbytes = math.inf if memory_limit is None else max(memory_limit, _MIN_BATCH_NBYTES)
     for block in blocks:
         start = 0
         if rest:
             start = min(size - have, block.num_rows)
             rest.append(block.slice(0, start))
             have += start
+            if (nbytes := sum(part.nbytes for part in rest)) > max_nbytes:
+                raise _too_large(size, have, nbytes, memory_limit or 0)
             if have < size:
                 continue
             ahead.is_whole = start + size <= block.num_rows
@@ -75,6 +84,17 @@ def _cut(blocks: Iterator[Block], size: int, ahead: _Ahead) -> Iterator[Cut]:
         del block  # while the next one is awaited, this one's memory is not ours to hold
     if rest:
         yield type(rest[0]).join(rest), 0, have
+
+
+def _too_large(size: int, have: int, nbytes: int, memory_limit: int) -> TooLarge:
+    return TooLarge(
+        f"a batch of {size:,} rows does not fit in memory_limit={memory_limit / 1e6:,.0f} MB: its first {have:,} rows "
+        f"take {nbytes / 1e6:,.0f} MB",
+        hint="lower batch_size, raise memory_limit, or leave large columns out with columns=[...]",
+        file="",
+        nbytes=nbytes,
+        limit=memory_limit,
+    )
 
 
 def _counted(cuts: Iterator[Cut], count: int, spare: Callable[[], Block] | None) -> Iterator[Cut]:

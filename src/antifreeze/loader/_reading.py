@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from antifreeze.core import Manifest
+from antifreeze.core import Manifest, ReadLimits
 from antifreeze.loader._kept import Kept
 from antifreeze.loader._recipe import PIECE_NBYTES, Recipe
 from antifreeze.plan import (
@@ -120,22 +120,28 @@ class Means:
 def read_blocks(order: Order, recipe: Recipe, position: int, means: Means) -> Blocks:
     """Start an epoch at a position and return its blocks in order."""
     threads, memory_limit = means.threads, means.memory_limit
-    decoding = recipe.decoding
+    decoding = replace(recipe.decoding, limits=ReadLimits.of(memory_limit, threads))
     if memory_limit < _ROOMY_NBYTES:  # every open fragment holds a piece
         rows = max(1, decoding.piece_rows * memory_limit // _ROOMY_NBYTES)
         decoding = replace(decoding, piece_rows=rows)
     first = round_at(order, position)
-    producer = Producer(order, decoding, recipe.block, Arena(memory_limit // 4), first)
+    round_nbytes = max(1, _in_flight_nbytes(memory_limit) // ((means.ahead if threads else 1) + 1))
+    arena = Arena(memory_limit // 4)
+    producer = Producer(order, decoding, recipe.block, arena, first, round_nbytes=round_nbytes)
     blocks = _started(producer, recipe, threads, means) if threads else InlineBlocks(producer)
     # A round is made as a whole: what was delivered of it before is left out again.
     return blocks if position == order.start(first) else Kept(blocks, skip=position - order.start(first))
 
 
+def _in_flight_nbytes(memory_limit: int) -> int:
+    """Return what decoded rows may take; the rest is left to open fragments and to what allocators keep."""
+    return memory_limit * 5 // 8
+
+
 def _started(producer: Producer, recipe: Recipe, threads: int, means: Means) -> ThreadedBlocks:
     order, memory_limit, stall_limit_s = producer.order, means.memory_limit, means.stall_limit_s
-    # The rest of the limit is left to what is open and being decoded, and to what the allocators keep.
     rounds = threads * means.ahead if not order.deals else means.ahead
-    nbytes = memory_limit * 5 // 8
+    nbytes = _in_flight_nbytes(memory_limit)
     if means.is_paced and not order.deals:
         nbytes = min(nbytes, WINDOW_NBYTES)
     limits = Limits(nbytes=nbytes, rounds_ahead=rounds, is_paced=means.is_paced)

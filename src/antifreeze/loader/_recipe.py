@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from antifreeze.core import ColumnFacts, ConfigError, DataError, SourceChanged, UnknownColumn
+from antifreeze.core import ColumnFacts, ConfigError, DataError, ReadLimits, SourceChanged, UnknownColumn
 from antifreeze.formats import Converter, Leaf, Parquet, Where, infer_shapes, mismatch
+from antifreeze.loader._memory import parse_limit
 from antifreeze.loader._source import Source
 from antifreeze.workers import Arrays, ArrowRows, Decoded, Decoding, Note, StreamReader
 
@@ -26,6 +27,9 @@ _VAGUE_PIECE_ROWS = 1 << 10  # rows whose size only decoding tells; it bounds wh
 _OPEN_NBYTES = 1_300_000
 _PAGE_ROWS = 1 << 10  # Arrow's writer looks at the size of a page after so many rows, however large they are
 _SAMPLE_ROWS = 64
+_SAMPLE_LIMITS = ReadLimits.of(64 << 20)
+_SAMPLE_NBYTES = 8 << 20
+"""Looking at the first rows takes no more than this, whatever they hold."""
 _SURE_VALUES = 1 << 22
 
 
@@ -126,7 +130,7 @@ def make_recipe(source: Source, wanted: Wanted, note: Note) -> Recipe:
         first_rows=_first_rows(manifest.fragment_file, manifest.fragment_rows),
         columns=tuple(stored),
         piece_rows=_SAMPLE_ROWS,
-        piece_nbytes=PIECE_NBYTES,
+        limits=ReadLimits.of(parse_limit(None)),
         page_nbytes=0,
         to_block=lambda batch, file, _: ArrowRows(
             pa.Table.from_batches([_with_partitions(source, columns, batch, file)])
@@ -139,7 +143,7 @@ def make_recipe(source: Source, wanted: Wanted, note: Note) -> Recipe:
     page_nbytes = _page_nbytes(source, stored, row_nbytes)
     piece_nbytes = _OBJECT_PIECE_NBYTES if page_nbytes else PIECE_NBYTES
     piece_rows = max(1, min(piece_nbytes // row_nbytes, most_rows))
-    decoding = replace(decoding, piece_rows=piece_rows, piece_nbytes=piece_nbytes, page_nbytes=page_nbytes)
+    decoding = replace(decoding, piece_rows=piece_rows, page_nbytes=page_nbytes)
     open_nbytes = sum(_open_nbytes(facts[c], manifest.num_fragments) for c in stored)
     common = {"row_nbytes": row_nbytes, "open_nbytes": open_nbytes}
     if wanted.format == "arrow":
@@ -227,14 +231,20 @@ def _first_batches(decoding: Decoding, columns: list[str], source: Source, num_r
         decoding,
         columns=tuple(columns),
         piece_rows=num_rows or decoding.piece_rows,
+        limits=_SAMPLE_LIMITS,
         to_block=lambda batch, _, __: ArrowRows(pa.Table.from_batches([batch.select(columns)])),
     )
     tables: list[Any] = []
+    nbytes = 0
     for fragment, size in enumerate(source.manifest.fragment_rows):
         reader = StreamReader(decoding)
         blocks: Iterator[Any] = reader.read(fragment, range(min(size, num_rows or size)), note)
         with contextlib.suppress(DataError, SourceChanged):
-            tables.extend(block.table for block in blocks)
+            for block in blocks:
+                tables.append(block.table)
+                nbytes += block.nbytes
+                if num_rows is not None and nbytes > _SAMPLE_NBYTES:
+                    break
         reader.close()
         if num_rows is not None:
             break

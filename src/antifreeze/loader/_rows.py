@@ -45,19 +45,32 @@ class RowCache:
     def _pieces_with(self, fragment: int, rows: Longs) -> Iterator[tuple[Decoded, Longs]]:
         size = self._recipe.decoding.piece_rows
         for number in np.unique(rows // size).tolist():
-            wanted = rows[rows // size == number] - number * size
-            yield self._piece(fragment, number), wanted
+            wanted = rows[rows // size == number]
+            if (piece := self._pieces.get((fragment, number))) is not None:
+                self._pieces.move_to_end((fragment, number))
+                yield piece, wanted - number * size
+            else:
+                yield from self._read(fragment, number, wanted)
 
-    def _piece(self, fragment: int, number: int) -> Decoded:
-        key = (fragment, number)
-        if key in self._pieces:
-            self._pieces.move_to_end(key)
-            return self._pieces[key]
+    def _read(self, fragment: int, number: int, wanted: Longs) -> Iterator[tuple[Decoded, Longs]]:
+        """Decode a piece, in several parts if its rows are heavy, and keep it unless they are."""
         size = self._recipe.decoding.piece_rows
-        rows = range(number * size, min((number + 1) * size, self._sizes[fragment]))
-        piece = self._recipe.block.join(list(self._reader.read(fragment, rows, self._note)))
+        begin, stop = number * size, min((number + 1) * size, self._sizes[fragment])
+        parts: list[Decoded] = []
+        nbytes = 0
+        for part in self._reader.read(fragment, range(begin, stop), self._note):
+            rows = wanted[(wanted >= begin) & (wanted < begin + part.num_rows)] - begin
+            begin += part.num_rows
+            nbytes += part.nbytes
+            parts = [*parts, part] if nbytes <= _KEPT_NBYTES else []
+            if len(rows):
+                yield part, rows
+            if not parts and begin > wanted[-1]:
+                return
+        self._keep((fragment, number), self._recipe.block.join(parts))
+
+    def _keep(self, key: tuple[int, int], piece: Decoded) -> None:
         self._pieces[key] = piece
         self._nbytes += piece.nbytes
         while self._nbytes > _KEPT_NBYTES and len(self._pieces) > 1:
             self._nbytes -= self._pieces.popitem(last=False)[1].nbytes
-        return piece

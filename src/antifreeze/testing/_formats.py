@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from antifreeze.core import CorruptFile, Format
+from antifreeze.core import CorruptFile, Format, ReadLimits
 
 
 class FormatSuite(ABC):
@@ -23,6 +23,7 @@ class FormatSuite(ABC):
                 pq.write_table(table, path, row_group_size=group_rows)
     """
 
+    LIMITS = ReadLimits.of(256 << 20)
     NUM_ROWS = 100
     GROUP_ROWS = 40
 
@@ -44,7 +45,7 @@ class FormatSuite(ABC):
         return str(path), table
 
     def _read(self, path: str, group: int, columns: Sequence[str], piece_rows: int) -> list[Any]:
-        fragment = self.format().open(path, group, columns, piece_rows)
+        fragment = self.format().open(path, group, columns, piece_rows, self.LIMITS)
         try:
             return list(fragment.pieces())
         finally:
@@ -86,7 +87,7 @@ class FormatSuite(ABC):
     def test_two_readers_of_one_fragment_do_not_disturb_each_other(self, tmp_path: Path) -> None:
         """Each iterator of a loader has its own."""
         path, _ = self._file(tmp_path)
-        one, two = (self.format().open(path, 0, ["n"], 7) for _ in range(2))
+        one, two = (self.format().open(path, 0, ["n"], 7, self.LIMITS) for _ in range(2))
         first = one.pieces()
         next(first)
         rows = [n for piece in two.pieces() for n in piece.column("n").to_pylist()]
@@ -98,7 +99,7 @@ class FormatSuite(ABC):
     def test_closing_twice_and_early_is_fine(self, tmp_path: Path) -> None:
         """A consumer may leave at any moment."""
         path, _ = self._file(tmp_path)
-        fragment = self.format().open(path, 0, ["n"], 7)
+        fragment = self.format().open(path, 0, ["n"], 7, self.LIMITS)
         next(fragment.pieces())
         fragment.close()
         fragment.close()

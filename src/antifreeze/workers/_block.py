@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Sequence
 from typing import Any, Protocol, Self
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 
 from antifreeze.plan import Longs
 from antifreeze.workers._arena import Arena
+from antifreeze.workers._passes import Passes
 
 _OBJECT_NBYTES = 64  # a small Python string or bytes object and the pointer to it
 
@@ -51,20 +53,25 @@ class Decoded(Block, Protocol):
         ...
 
     @classmethod
-    def dealer(cls, places: Longs, arena: Arena) -> Dealer:
+    def dealer(cls, places: Longs, arena: Arena, budget_nbytes: int) -> Dealer:
         """Return what puts the rows of a round where the plan wants them."""
         ...
 
 
 class Dealer(Protocol):
-    """Collects the rows of one round, each at its place. Several threads may put at once."""
+    """Collects the rows of one round, each at its place. Several threads may put at once.
+
+    Rows that do not fit in memory together are collected in several passes: all rows are put again in each.
+    """
+
+    passes: Passes
 
     def put(self, first: int, block: Any) -> None:
         """Put a block whose rows are the ``first``-th of the round and those that follow."""
         ...
 
     def finish(self) -> Decoded:
-        """Return the complete round. Called once, after every row was put."""
+        """Return what this pass has collected, and begin the next one. Called when every row was put."""
         ...
 
 
@@ -113,8 +120,8 @@ class Arrays:
         return Arrays(columns, self.num_rows, self.nbytes)
 
     @classmethod
-    def dealer(cls, places: Longs, arena: Arena) -> Dealer:
-        return _ArrayDealer(places, arena)
+    def dealer(cls, places: Longs, arena: Arena, budget_nbytes: int) -> Dealer:
+        return _ArrayDealer(places, arena, budget_nbytes)
 
 
 def _detached(column: npt.NDArray[Any], start: int, stop: int) -> npt.NDArray[Any]:
@@ -146,22 +153,46 @@ class _ArrayDealer:
     at batch size 8 the calls cost more than the copy. Tried: one buffer per batch. It needs a second copy.
     """
 
-    def __init__(self, places: Longs, arena: Arena) -> None:
+    def __init__(self, places: Longs, arena: Arena, budget_nbytes: int) -> None:
         self._places, self._arena = places, arena
         self._columns: Columns = {}
+        self._lock = threading.Lock()
+        self.passes = Passes(len(places), budget_nbytes)
 
     def put(self, first: int, block: Arrays) -> None:
-        places = self._places[first : first + block.num_rows]
-        for name, values in block.columns.items():
+        places, columns, nbytes = self._places[first : first + block.num_rows], block.columns, block.nbytes
+        self.passes.seen_nbytes += nbytes
+        if (wanted := self.passes.wanted(places)) is not None:
+            nbytes = nbytes * int(wanted.sum()) // max(block.num_rows, 1)
+            places, columns = places[wanted], {name: values[wanted] for name, values in columns.items()}
+        for name, values in columns.items():
             target = self._columns.get(name)
             if target is None:
                 fresh = self._arena.array((len(self._places), *values.shape[1:]), values.dtype)
                 # Two threads may come here at once; ``setdefault`` is atomic, and the loser's array goes back.
                 target = self._columns.setdefault(name, fresh)
             target[places] = values
+        # Columns of numbers have their memory from the beginning, and as much as was planned.
+        if any(values.dtype.hasobject for values in columns.values()):
+            with self._lock:
+                if self.passes.add(places, nbytes):
+                    self._drop_from(self.passes.high)
+
+    def _drop_from(self, place: int) -> None:
+        for values in self._columns.values():
+            if values.dtype.hasobject:
+                values[place:] = None
 
     def finish(self) -> Arrays:
-        return Arrays(self._columns, len(self._places))
+        passes = self.passes
+        low, high = passes.low, passes.high
+        if low == 0 and passes.is_complete:
+            return Arrays(self._columns, high, max(passes.seen_nbytes, 1))
+        self._drop_from(high)  # what another thread has put there while this pass became shorter
+        part, _, num_rows = Arrays(self._columns, len(self._places)).detach(low, high)
+        part = Arrays(part.columns, num_rows, int(passes.kept_nbytes))
+        passes.begin_next()
+        return part
 
 
 class ArrowRows:
@@ -191,22 +222,38 @@ class ArrowRows:
         return self
 
     @classmethod
-    def dealer(cls, places: Longs, arena: Arena) -> Dealer:  # noqa: ARG003
-        return _ArrowDealer(places)
+    def dealer(cls, places: Longs, arena: Arena, budget_nbytes: int) -> Dealer:  # noqa: ARG003
+        return _ArrowDealer(places, budget_nbytes)
 
 
 class _ArrowDealer:
     """Keeps the pieces of a round and takes its rows in their order at the end; Arrow cannot be written in place."""
 
-    def __init__(self, places: Longs) -> None:
+    def __init__(self, places: Longs, budget_nbytes: int) -> None:
         self._places = places
-        self._pieces: dict[int, Any] = {}
+        self._pieces: list[tuple[Longs, Any]] = []
+        self._lock = threading.Lock()
+        self.passes = Passes(len(places), budget_nbytes)
 
     def put(self, first: int, block: ArrowRows) -> None:
-        self._pieces[first] = block.table
+        places, table = self._places[first : first + block.num_rows], block.table
+        with self._lock:
+            self.passes.seen_nbytes += block.nbytes
+            self._pieces.append(self._kept(places, table))
+            kept, table = self._pieces[-1]
+            if self.passes.add(kept, table.nbytes):
+                self._pieces = [self._kept(*piece) for piece in self._pieces]
+
+    def _kept(self, places: Longs, table: Any) -> tuple[Longs, Any]:
+        """Return the rows that this pass collects, copied: a slice would keep the memory of all."""
+        wanted = self.passes.wanted(places)
+        if wanted is None or wanted.all():
+            return places, table
+        return places[wanted], table.take(pa.array(np.flatnonzero(wanted)))
 
     def finish(self) -> ArrowRows:
-        table = pa.concat_tables([self._pieces[first] for first in sorted(self._pieces)])
-        source = np.empty_like(self._places)
-        source[self._places] = np.arange(len(source))
-        return ArrowRows(table.take(pa.array(source)).combine_chunks())
+        places = np.concatenate([places for places, _ in self._pieces])
+        table = pa.concat_tables([table for _, table in self._pieces])
+        self._pieces = []
+        self.passes.begin_next()
+        return ArrowRows(table.take(pa.array(np.argsort(places))).combine_chunks())

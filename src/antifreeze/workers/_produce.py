@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from antifreeze.core import TooLarge
 from antifreeze.plan import Order, Span, Task
 from antifreeze.ranks import Place
 from antifreeze.workers._arena import Arena
 from antifreeze.workers._block import Block, Dealer, Decoded
 from antifreeze.workers._board import WAIT, Note, place_of, spent
+from antifreeze.workers._budget import OpenBudget
 from antifreeze.workers._stream import Decoding, StreamReader
 
 
@@ -21,6 +23,8 @@ class _Round:
 
     dealer: Dealer
     left: int
+    heaviest: tuple[float, int, int] = (0.0, 0, 0)
+    """Bytes of a row, its fragment and its number there, of the piece with the heaviest rows."""
 
 
 class Producer:
@@ -36,8 +40,13 @@ class Producer:
         block: type[Decoded],
         arena: Arena,
         first_round: int = 0,
+        *,
+        round_nbytes: int,
     ) -> None:
         self.order, self.first_round = order, first_round
+        self._round_nbytes = round_nbytes
+        """What the rows of a round may weigh together; heavier ones are made in several passes."""
+        self._budget = OpenBudget(decoding.limits.open_nbytes)
         self._decoding, self._block = decoding, block
         self.arena = arena
         self._lock = threading.Lock()
@@ -46,7 +55,7 @@ class Producer:
 
     def produce(self, task: Task, note: Note) -> Iterator[Decoded]:
         """Yield what can be delivered once this task is done, in the order of its round."""
-        reader = self._streams.setdefault(task.stream, StreamReader(self._decoding))
+        reader = self._streams.setdefault(task.stream, StreamReader(self._decoding, self._budget))
         if self.order.deals:
             yield from self._deal(task, reader, note)
         else:
@@ -66,24 +75,53 @@ class Producer:
         round_ = self._round(task.round)
         first = task.first
         for span in task.spans:
+            row = span.start
             for block in self._read(reader, span, note):
                 round_.dealer.put(first, block)
+                round_.heaviest = max(round_.heaviest, (block.nbytes / max(block.num_rows, 1), span.part, row))
                 first += block.num_rows
+                row += block.num_rows
                 del block
         with self._lock:
             round_.left -= 1
-            complete = round_.left == 0
-            if complete:
+            is_last = round_.left == 0
+            if is_last and round_.dealer.passes.is_complete:
                 del self._rounds[task.round]
-        if complete:
+            elif is_last:
+                round_.left = len(self.order.tasks(task.round))
+        if is_last:
+            if round_.dealer.passes.is_too_heavy:
+                raise self._too_heavy(round_)
             yield round_.dealer.finish()
+
+    def needs_another_pass(self, round_: int) -> bool:
+        """Whether the tasks of a round, all of which were produced, must be produced once more to complete it."""
+        with self._lock:
+            return round_ in self._rounds
 
     def _round(self, number: int) -> _Round:
         with self._lock:
             if number not in self._rounds:
-                dealer = self._block.dealer(self.order.places(number), self.arena)
+                dealer = self._block.dealer(self.order.places(number), self.arena, self._round_nbytes)
                 self._rounds[number] = _Round(dealer, len(self.order.tasks(number)))
             return self._rounds[number]
+
+    def _too_heavy(self, round_: _Round) -> TooLarge:
+        d, passes = self._decoding, round_.dealer.passes
+        row_nbytes, part, row = round_.heaviest
+        fragment, row = self.order.view.locate(part, row)
+        path, group = d.paths[d.fragment_file[fragment]], d.fragment_group[fragment]
+        return TooLarge(
+            f"{path}, row group {group}: rows from {row} on take {row_nbytes / 1e6:,.1f} MB each, so the "
+            f"{passes.num_places:,} rows that are shuffled together take {passes.seen_nbytes / 1e6:,.0f} MB; "
+            f"memory_limit={d.limits.memory_limit / 1e6:,.0f} MB allows {passes.budget_nbytes / 1e6:,.0f} MB for them",
+            hint="raise memory_limit, read without shuffle, or write these values to a column of their own",
+            file=path,
+            row_group=group,
+            row=row,
+            nbytes=passes.seen_nbytes,
+            limit=d.limits.memory_limit,
+        )
 
     def close(self) -> None:
         """Close all files. Only after every thread that produces has ended."""
@@ -142,8 +180,11 @@ class InlineBlocks:
     def _all(self) -> Iterator[Decoded]:
         note = self._note
         for round_ in range(self._producer.first_round, self._producer.order.num_rounds):
-            for task in self._producer.order.tasks(round_):
-                yield from self._producer.produce(task, note)
+            is_complete = False
+            while not is_complete:
+                for task in self._producer.order.tasks(round_):
+                    yield from self._producer.produce(task, note)
+                is_complete = not self._producer.needs_another_pass(round_)
 
     def __iter__(self) -> Iterator[Decoded]:
         return self

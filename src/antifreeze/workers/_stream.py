@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,14 +10,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from antifreeze.core import File, Format, Fragment
+from antifreeze.core import File, Format, Fragment, ReadLimits
 from antifreeze.formats import Where
 from antifreeze.plan import Longs
 from antifreeze.storage import check_file
 from antifreeze.workers._block import Decoded
 from antifreeze.workers._board import Note
+from antifreeze.workers._budget import OpenBudget
 
-_TOLERANCE = 4
 _LARGE_PAGE = 4 << 20
 
 
@@ -33,8 +34,8 @@ class Decoding:
     """For each fragment the number of its first row within its file."""
     columns: tuple[str, ...]
     piece_rows: int
-    piece_nbytes: int
-    """What so many rows should take. If they take far more, fewer are decoded at a time."""
+    limits: ReadLimits
+    """What reading a fragment may take; where rows are large, fewer of them are decoded at a time."""
     page_nbytes: int
     """What a page of texts or bytes takes at worst, if rows are mostly these; otherwise 0."""
     to_block: Callable[[Any, int, Where], Decoded]
@@ -47,22 +48,24 @@ class StreamReader:
     A fragment can only be decoded from its beginning. Going back, or to another fragment, opens it again.
     """
 
-    def __init__(self, decoding: Decoding) -> None:
+    def __init__(self, decoding: Decoding, budget: OpenBudget | None = None) -> None:
         self._decoding = decoding
+        self._budget = budget or OpenBudget(decoding.limits.open_nbytes)
+        self._reading = threading.Lock()
+        """Held while the open fragment is being read: nobody may close it then."""
         self._fragment = -1
         self._opened: Fragment | None = None
-        self._piece_rows = decoding.piece_rows
-        self._oversized = False
         self._pieces: Iterator[Any] = iter(())
         self._block: Decoded | None = None
         self._begin = self._end = 0
 
     def read(self, fragment: int, rows: range | Longs, note: Note) -> Iterator[Decoded]:
         """Yield the given rows, which ascend, in blocks."""
-        if len(rows) and (fragment != self._fragment or rows[0] < self._begin):
-            self._open(fragment, note)
         while len(rows):
-            self._reach(int(rows[0]), note)
+            with self._reading:
+                if fragment != self._fragment or rows[0] < self._begin:
+                    self._open(fragment, note)
+                self._reach(int(rows[0]), note)
             count = (
                 min(len(rows), self._end - rows[0])
                 if isinstance(rows, range)
@@ -79,8 +82,9 @@ class StreamReader:
         path = d.paths[file]
         note.at("open", path, group)
         check_file(path, d.files[file])
-        self._opened = d.format.open(path, group, d.columns, self._piece_rows)
-        self._pieces = self._opened.pieces()
+        opened = d.format.open(path, group, d.columns, d.piece_rows, d.limits)
+        self._budget.reserve(self, opened.nbytes)
+        self._opened, self._pieces = opened, opened.pieces()
         self._fragment = fragment
         self._begin = self._end = 0
 
@@ -88,18 +92,16 @@ class StreamReader:
         """Have the piece that holds a row, decoding and dropping those before it."""
         d, fragment = self._decoding, self._fragment
         file, group = d.fragment_file[fragment], d.fragment_group[fragment]
-        if self._begin <= row < self._end and self._block is None:  # it was given away, and is asked for again
+        was_given_away = self._begin <= row < self._end and self._block is None
+        was_evicted = row >= self._end and self._opened is None
+        if was_given_away or was_evicted:
             self._open(fragment, note)
         batch = None
         while row >= self._end:
             self._block = batch = None
-            if self._oversized:  # footers told too little of it; what was read before is decoded again, once
-                self._oversized = False
-                self._open(fragment, note)
             note.at("decode", d.paths[file], group, self._end)
             batch = next(self._pieces)
             self._begin, self._end = self._end, self._end + batch.num_rows
-            self._weigh(batch.num_rows, batch.get_total_buffer_size())
             if self._begin == 0 and d.page_nbytes >= _LARGE_PAGE:
                 # Reading a page, Arrow grows a buffer step by step, and its allocator keeps what the steps leave.
                 pa.default_memory_pool().release_unused()
@@ -108,12 +110,6 @@ class StreamReader:
             file_row = d.first_rows[fragment] + self._begin
             where = Where(file=d.paths[file], row_group=group, first_row=self._begin, file_row=file_row)
             self._block = d.to_block(batch, file, where)
-
-    def _weigh(self, num_rows: int, nbytes: int) -> None:
-        """Decode fewer rows at a time if these took far more memory than they should."""
-        if nbytes > _TOLERANCE * self._decoding.piece_nbytes and num_rows > 1:
-            self._piece_rows = max(1, num_rows * self._decoding.piece_nbytes // nbytes)
-            self._oversized = True
 
     def _part(self, rows: range | Longs) -> Decoded:
         """Return some rows of the piece at hand, and let go of it when its last row is among them."""
@@ -127,7 +123,23 @@ class StreamReader:
 
     def close(self) -> None:
         """Close the open fragment, if there is one."""
+        self._shut()
+        self._block, self._fragment = None, -1
+
+    def _shut(self) -> None:
         if self._opened is not None:
+            self._pieces = iter(())
             self._opened.close()
-        self._opened = self._block = None
-        self._pieces, self._fragment = iter(()), -1
+            self._opened = None
+        self._budget.release(self)
+
+    def try_evict(self) -> bool:
+        """Close the fragment unless it is being read at this moment. It is opened again when it is needed."""
+        if not self._reading.acquire(blocking=False):
+            return False
+        try:
+            was_open = self._opened is not None
+            self._shut()
+        finally:
+            self._reading.release()
+        return was_open

@@ -38,6 +38,10 @@ class _Epoch:
         self.ready = threading.Condition(self.lock)
         """Something of the front round is there, or it is complete, or it failed."""
         self.blocks: dict[int, deque[Decoded]] = {}
+        self.planned: dict[int, int] = {}
+        """Bytes that are counted for each round that was begun and has no block yet."""
+        self.in_passes: set[int] = set()
+        """Rounds that are made in several passes."""
         self.left: dict[int, int] = {}
         """Tasks that are not done yet, for each round that was begun."""
         self.started: dict[int, tuple[int, int]] = {}
@@ -50,7 +54,6 @@ class _Epoch:
         """Whether a round could not be begun for lack of room."""
         self.num_waiting = 0
         """Threads that wait for room in the middle of a round."""
-        """When a block was last taken."""
         self.failed: dict[int, BaseException] = {}
         self.pending: deque[Task] = deque()
         self.busy: set[int] = set()
@@ -100,6 +103,8 @@ class _Epoch:
             started, total = self.started[task.round]
             if not may_start(flight, self.limits, round_=task.round, done=started / total):
                 return None  # nor those behind it
+            if task.round in self.in_passes and self.blocks[task.round]:
+                return None  # what earlier passes have made was not taken yet
             if task.stream not in self.busy:
                 return task
         return None
@@ -122,9 +127,18 @@ class _Epoch:
         self.left[round_] = len(tasks)
         self.started[round_] = 0, len(tasks)
         self.blocks[round_] = deque()
+        self.planned[round_] = nbytes
         self.nbytes += nbytes
         self.next_round += 1
         return True
+
+    def _begin_pass(self, round_: int) -> None:
+        """Queue the tasks of a round once more: it is too heavy to be made in one pass."""
+        tasks = self.order.tasks(round_)
+        self.pending.extendleft(reversed(tasks))
+        self.left[round_] = len(tasks)
+        self.started[round_] = 0, len(tasks)
+        self.in_passes.add(round_)
 
     def wait_for_room(self, round_: int, nbytes: int, note: Note) -> bool:
         """Wait until a piece of about ``nbytes`` may be decoded; False when the epoch was closed."""
@@ -139,8 +153,8 @@ class _Epoch:
     def put(self, task: Task, block: Decoded) -> None:
         with self.lock:
             self.blocks[task.round].append(block)
-            if not self.order.deals:
-                self.nbytes += block.nbytes
+            # From here on what it really takes counts, in place of what was planned for it.
+            self.nbytes += block.nbytes - self.planned.pop(task.round, 0)
             if task.round == self.front:
                 self.ready.notify()
 
@@ -149,6 +163,8 @@ class _Epoch:
             if error is not None:
                 self.failed.setdefault(task.round, error)
             self.left[task.round] -= 1
+            if self.left[task.round] == 0 and error is None and self.producer.needs_another_pass(task.round):
+                self._begin_pass(task.round)
             self.busy.discard(task.stream)
             if task.round == self.front:
                 self.ready.notify()
@@ -183,6 +199,8 @@ class _Epoch:
         """Return (settled, block): a block, or (True, None) at the end of the epoch. Needs the lock."""
         while self.front < self.order.num_rounds:
             if self.blocks.get(self.front):
+                if self.front in self.in_passes:
+                    self.room.notify_all()
                 return True, self.blocks[self.front].popleft()
             if self.front in self.failed:
                 raise self.failed[self.front]
@@ -191,6 +209,7 @@ class _Epoch:
             if self.left.get(self.front) != 0:
                 return False, None
             del self.blocks[self.front], self.left[self.front], self.started[self.front]
+            self.in_passes.discard(self.front)
             self.front += 1
             self.taken = self.wake_at = 0
             self.room.notify_all()
@@ -322,7 +341,7 @@ class ThreadedBlocks:
         if not settled:
             block = self._wait()
         if block is not None:
-            self._held = epoch.round_nbytes(epoch.front) if epoch.order.deals else block.nbytes
+            self._held = block.nbytes
             self._held_rows = block.num_rows
         return block
 

@@ -1,0 +1,220 @@
+"""The pages of a column chunk, from their headers: what decoding them will take, before anything is believed.
+
+A page header claims how many bytes a page has, before and after decompression, and how many values. Arrow allocates
+what it says: 1.4 kB of file can ask for 2 GB. So all headers of a chunk are read first, each with one small read (about
+20 microseconds), and compared with what is left of the chunk and with what may be allocated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from antifreeze.formats._thrift import CompactReader
+
+Read = Callable[[int, int], bytes]
+"""(offset, size) -> bytes of the file; fewer at its end."""
+
+_HEADER_NBYTES = (256, 1 << 14, 1 << 20, 16 << 20)
+"""How much is read for a header: most are short, but statistics can hold large values. Arrow reads no longer ones."""
+_OLD_WRITERS_NBYTES = 100
+"""Some old writers do not count the header of the dictionary page; Arrow allows for so many bytes, too."""
+
+
+class PageType(IntEnum):
+    """Kinds of pages."""
+
+    DATA = 0
+    INDEX = 1
+    DICTIONARY = 2
+    DATA_V2 = 3
+
+
+class Encoding(IntEnum):
+    """Encodings of values that need to be told apart here."""
+
+    PLAIN = 0
+    PLAIN_DICTIONARY = 2
+    DELTA_BYTE_ARRAY = 7
+    RLE_DICTIONARY = 8
+
+
+CODECS = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
+"""Codecs that can be undone here, by their number in the format. 0 is none."""
+UNCOMPRESSED = 0
+
+
+class Page(NamedTuple):
+    """What a header says of one page."""
+
+    kind: PageType
+    offset: int
+    """Where its bytes begin in the file, after the header."""
+    compressed_nbytes: int
+    uncompressed_nbytes: int
+    num_values: int
+    encoding: int
+    levels_nbytes: tuple[int, int] = (0, 0)
+    """Version 2: bytes of repetition and definition levels, which come first and are not compressed."""
+    is_compressed: bool = True
+
+    @property
+    def is_dictionary_encoded(self) -> bool:
+        """Whether values are numbers of dictionary entries."""
+        return self.encoding in (Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """One column chunk, as a footer describes it."""
+
+    codec: int
+    num_values: int
+    compressed_nbytes: int
+    data_page_offset: int
+    dictionary_page_offset: int
+
+    @property
+    def start(self) -> int:
+        """Where the first page begins."""
+        if 0 < self.dictionary_page_offset < self.data_page_offset:
+            return self.dictionary_page_offset
+        return self.data_page_offset
+
+    @property
+    def stop(self) -> int:
+        """Where the chunk ends."""
+        return self.start + self.compressed_nbytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkPages:
+    """All pages of a chunk."""
+
+    dictionary: Page | None
+    pages: tuple[Page, ...]
+
+
+def walk_pages(read: Read, chunk: Chunk, data_stop: int) -> ChunkPages:
+    """Return the pages of a chunk of a file whose footer begins at ``data_stop``.
+
+    Raises:
+        ValueError: a header does not parse, or claims what the chunk does not have.
+    """
+    dictionary: Page | None = None
+    pages: list[Page] = []
+    position, left = chunk.start, chunk.num_values
+    stop = min(chunk.stop + _OLD_WRITERS_NBYTES, data_stop)
+    while left > 0:
+        if position >= chunk.stop:
+            raise ValueError(f"its pages end {left:,} values before the {chunk.num_values:,} that its footer promises")
+        page = _read_page(read, position, stop)
+        _check_page(page, chunk, stop)
+        position = page.offset + page.compressed_nbytes
+        if page.kind is PageType.DICTIONARY:
+            if dictionary is not None or pages:
+                raise ValueError("it has a dictionary page that is not its first page")
+            dictionary = page
+        elif page.kind is not PageType.INDEX:
+            if page.is_dictionary_encoded and dictionary is None:
+                raise ValueError("a page refers to a dictionary, and there is none")
+            pages.append(page)
+            left -= page.num_values
+    if left < 0:
+        raise ValueError(f"its pages have {-left:,} values more than the {chunk.num_values:,} that its footer promises")
+    return ChunkPages(dictionary=dictionary, pages=tuple(pages))
+
+
+def _check_page(page: Page, chunk: Chunk, stop: int) -> None:
+    if page.offset + page.compressed_nbytes > stop:
+        raise ValueError(
+            f"a page claims {page.compressed_nbytes:,} bytes where {max(0, stop - page.offset):,} are left of the chunk"
+        )
+    is_plain = chunk.codec == UNCOMPRESSED or not page.is_compressed
+    if is_plain and page.compressed_nbytes != page.uncompressed_nbytes:
+        raise ValueError("an uncompressed page claims two different sizes")
+    if sum(page.levels_nbytes) > min(page.compressed_nbytes, page.uncompressed_nbytes):
+        raise ValueError("a page claims more bytes of levels than it has")
+
+
+def _read_page(read: Read, position: int, stop: int) -> Page:
+    """Read the header at a position."""
+    for size in _HEADER_NBYTES:
+        data = read(position, min(size, stop - position))
+        reader = CompactReader(data)
+        try:
+            fields = reader.read_struct()
+        except ValueError:
+            if len(data) < size or size == _HEADER_NBYTES[-1]:
+                raise
+            continue  # perhaps there is more of it
+        return _page(fields, position + reader.position)
+    raise AssertionError("unreachable")
+
+
+_INNER = {PageType.DATA: 5, PageType.DICTIONARY: 7, PageType.DATA_V2: 8}
+
+
+def _page(fields: dict[int, Any], offset: int) -> Page:
+    kind = PageType(_number(fields, 1))
+    compressed, uncompressed = _number(fields, 3), _number(fields, 2)
+    if kind is PageType.INDEX:
+        return Page(kind, offset, compressed, uncompressed, 0, 0)
+    inner = fields.get(_INNER[kind])
+    if not isinstance(inner, dict):
+        raise ValueError(f"a page of type {kind.name} has no header of its own")  # noqa: TRY004 - one kind of error
+    num_values = _number(inner, 1)
+    if kind is not PageType.DATA_V2:
+        return Page(kind, offset, compressed, uncompressed, num_values, _number(inner, 2))
+    levels = _number(inner, 6), _number(inner, 5)
+    is_compressed = inner.get(7, True) is True
+    return Page(kind, offset, compressed, uncompressed, num_values, _number(inner, 4), levels, is_compressed)
+
+
+def _number(fields: dict[int, Any], field: int) -> int:
+    number = fields.get(field)
+    if type(number) is not int or not 0 <= number < 2**31:
+        raise ValueError(f"a page header claims {number!r} where a number from 0 to 2**31 - 1 is expected")
+    return number
+
+
+def page_body(read: Read, page: Page, codec: int) -> memoryview:
+    """Return the bytes of a page, decompressed. The caller has checked what it claims.
+
+    Raises:
+        ValueError: the page does not decompress, or by a codec that is not known here.
+    """
+    data = read(page.offset, page.compressed_nbytes)
+    if len(data) < page.compressed_nbytes:
+        raise ValueError("the file ends in the middle of a page")
+    if codec == UNCOMPRESSED or not page.is_compressed:
+        return memoryview(data)
+    if codec not in CODECS:
+        raise ValueError(f"codec {codec} is not known")
+    levels = sum(page.levels_nbytes)
+    try:
+        values = pa.Codec(CODECS[codec]).decompress(data[levels:], page.uncompressed_nbytes - levels)
+    except (OSError, pa.ArrowException) as error:
+        raise ValueError(f"a page does not decompress: {error}") from error
+    return memoryview(data[:levels] + values.to_pybytes()) if levels else memoryview(values)
+
+
+def entry_lengths(body: memoryview, num_entries: int) -> Iterator[int]:
+    """Yield the lengths of the entries of a dictionary of byte strings.
+
+    Raises:
+        ValueError: the entries do not fit in the page.
+    """
+    position, stop = 0, len(body)
+    for _ in range(num_entries):
+        if position + 4 > stop:
+            raise ValueError("a dictionary ends before its last entry")
+        length = int.from_bytes(body[position : position + 4], "little")
+        position += 4 + length
+        if position > stop:
+            raise ValueError("an entry of a dictionary is longer than its page")
+        yield length

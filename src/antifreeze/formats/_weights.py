@@ -1,0 +1,194 @@
+"""How many rows of a fragment can be decoded at a time, whatever they hold.
+
+What rows take is not known before they are decoded: a dictionary holds a text of 8 MB once, and every row may name it.
+So an upper bound is computed from the headers of the pages, and pieces are made small enough for it. Three steps, each
+taken only if the one before leaves a doubt, so that ordinary data costs a few additions:
+
+1. the values of each page, times what a value can take at most: a fixed width, or the whole dictionary;
+2. the longest entry of the dictionary, in place of its size;
+3. the longest row of a nested column, from its repetition levels (``_levels``), in place of all values of the chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from antifreeze.core import ReadLimits
+from antifreeze.formats._levels import LongestRow
+from antifreeze.formats._pages import (
+    CODECS,
+    UNCOMPRESSED,
+    ChunkPages,
+    Encoding,
+    Page,
+    PageType,
+    Read,
+    entry_lengths,
+    page_body,
+)
+
+_OBJECT_NBYTES = 64
+"""What a text or byte string takes beside its characters, as a Python object."""
+_LEVELS_NBYTES = 5
+"""What Arrow keeps for each value of a nested column: two levels, and whether it is null."""
+_POINTER_NBYTES = 16
+"""What Arrow keeps for each entry of a dictionary of byte strings."""
+_BUFFER_NBYTES = 256 << 10
+
+
+class TooHeavy(Exception):
+    """Something does not fit; for the caller, who knows the file."""
+
+    def __init__(self, what: str, nbytes: int, row: int | None = None) -> None:
+        super().__init__(what, nbytes, row)
+        self.what, self.nbytes, self.row = what, nbytes, row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeafType:
+    """What a schema says of one leaf column."""
+
+    name: str
+    width: int | None
+    """Bytes of a value; None for byte strings."""
+    max_repetition: int
+    """0 unless the leaf lies in a list."""
+
+
+class LeafPages:
+    """One leaf column of a fragment."""
+
+    def __init__(self, leaf: LeafType, chunk: ChunkPages, codec: int, read: Read) -> None:
+        self.leaf, self.chunk = leaf, chunk
+        self._codec, self._read = codec, read
+        dictionary = chunk.dictionary
+        self._entry_nbytes = leaf.width or (dictionary.uncompressed_nbytes if dictionary else 0)
+        if dictionary is not None and dictionary.num_values * (leaf.width or 4) > dictionary.uncompressed_nbytes + 8:
+            claims = f"{dictionary.num_values:,} entries in {dictionary.uncompressed_nbytes:,} bytes"
+            raise ValueError(f"its dictionary claims {claims}")
+        self._beside_nbytes = (leaf.width is None) * _OBJECT_NBYTES + (leaf.max_repetition > 0) * _LEVELS_NBYTES
+        self.row_values = 1 if not leaf.max_repetition else max(1, sum(page.num_values for page in chunk.pages))
+        """Values of the longest row, at most."""
+        self.longest_row: int | None = None
+        """Its number, if it was looked for."""
+
+    @property
+    def open_nbytes(self) -> int:
+        """What is held while the chunk is read: a page before and after decompression, and the dictionary."""
+        held, pages = _BUFFER_NBYTES, self.chunk.pages
+        if (dictionary := self.chunk.dictionary) is not None:
+            held += 2 * dictionary.uncompressed_nbytes + dictionary.num_values * _POINTER_NBYTES
+        sizes = (page.uncompressed_nbytes + (self._codec != UNCOMPRESSED) * page.compressed_nbytes for page in pages)
+        return held + max(sizes, default=0)
+
+    def _page_nbytes(self, page: Page) -> int:
+        """Return what the values of a page take at most, once decoded."""
+        if self.leaf.width is not None:
+            return page.num_values * self.leaf.width
+        if page.is_dictionary_encoded:
+            return page.num_values * self._entry_nbytes
+        if page.encoding == Encoding.DELTA_BYTE_ARRAY:  # a value may repeat all of the one before it
+            return page.num_values * page.uncompressed_nbytes
+        return page.uncompressed_nbytes
+
+    @property
+    def total_nbytes(self) -> int:
+        """What all values take at most."""
+        return sum(self._page_nbytes(page) + page.num_values * self._beside_nbytes for page in self.chunk.pages)
+
+    def nbytes(self, num_rows: int) -> int:
+        """Return what so many consecutive rows take at most, wherever they are."""
+        pages = self.chunk.pages
+        counts = np.array([page.num_values for page in pages], np.int64)
+        if not (total := int(counts.sum())):
+            return 0
+        count = min(num_rows * self.row_values, total)
+        sizes = _saturated([self._page_nbytes(page) for page in pages])
+        each = -(-sizes // np.maximum(counts, 1))
+        is_even = np.array([self.leaf.width is not None or page.is_dictionary_encoded for page in pages])
+        # Values that begin at the end of a page lie in it and in those that follow.
+        ends, sums = np.cumsum(counts), np.concatenate([[0.0], np.cumsum(sizes.astype(float))])
+        last = np.minimum(np.searchsorted(ends, ends + count - 2, side="right"), len(pages) - 1)
+        runs = sums[last + 1] - sums[:-1]
+        most = float(runs.max())
+        if is_even.all():
+            most = min(most, float(each.max()) * count)
+        return int(min(most, 2.0**62)) + count * self._beside_nbytes
+
+    def look_into_dictionary(self) -> None:
+        """Replace the size of the dictionary by that of its longest entry."""
+        dictionary = self.chunk.dictionary
+        if dictionary is None or self.leaf.width is not None or self._codec not in (UNCOMPRESSED, *CODECS):
+            return
+        body = page_body(self._read, dictionary, self._codec)
+        self._entry_nbytes = max(entry_lengths(body, dictionary.num_values), default=0)
+
+    def look_at_levels(self) -> None:
+        """Replace the number of all values by that of the longest row."""
+        if not self.leaf.max_repetition or self._codec not in (UNCOMPRESSED, *CODECS):
+            return
+        longest, bit_width = LongestRow(), self.leaf.max_repetition.bit_length()
+        for page in self.chunk.pages:
+            if page.kind is PageType.DATA_V2:
+                levels = memoryview(self._read(page.offset, page.levels_nbytes[0]))
+            else:
+                body = page_body(self._read, page, self._codec)
+                levels = body[4 : 4 + int.from_bytes(body[:4], "little")]
+            longest.add(levels, bit_width, page.num_values)
+        self.row_values, self.longest_row = max(1, longest.num_values), longest.row
+
+
+def _saturated(numbers: Sequence[int]) -> npt.NDArray[np.int64]:
+    return np.array([min(number, 2**40) for number in numbers], np.int64)
+
+
+def open_nbytes(leaves: Sequence[LeafPages], limits: ReadLimits) -> int:
+    """Return what the fragment holds while it is read.
+
+    Raises:
+        TooHeavy: it is more than the limits allow.
+    """
+    total = sum(leaf.open_nbytes for leaf in leaves)
+    if total > limits.open_nbytes:
+        heaviest = max(leaves, key=lambda leaf: leaf.open_nbytes)
+        raise TooHeavy(f'the pages of column "{heaviest.leaf.name}"', total)
+    return total
+
+
+def rows_at_a_time(leaves: Sequence[LeafPages], piece_rows: int, limits: ReadLimits) -> int:
+    """Return how many rows may be decoded at a time, at most ``piece_rows``.
+
+    Raises:
+        TooHeavy: a single row may take more than the limits allow.
+        ValueError: a page does not decompress, or its levels or entries do not parse.
+    """
+    heavy = [leaf for leaf in leaves if leaf.leaf.width is None or leaf.leaf.max_repetition]
+    for look in (None, LeafPages.look_into_dictionary, LeafPages.look_at_levels):
+        if look is not None:
+            for leaf in heavy:
+                look(leaf)
+        if sum(leaf.total_nbytes for leaf in leaves) <= limits.piece_nbytes:
+            return piece_rows
+        if _nbytes(leaves, piece_rows) <= limits.piece_nbytes:
+            return piece_rows
+        if not heavy:
+            break
+    if (one := _nbytes(leaves, 1)) > limits.row_nbytes:
+        heaviest = max(leaves, key=lambda leaf: leaf.nbytes(1))
+        if heaviest.leaf.max_repetition or one > limits.open_nbytes:
+            row = heaviest.longest_row
+            what = "a row" if row is None else f"row {row:,}"
+            raise TooHeavy(f'{what} of column "{heaviest.leaf.name}"', one, row)
+    low, high = 1, piece_rows
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if _nbytes(leaves, middle) <= limits.piece_nbytes else (low, middle - 1)
+    return low
+
+
+def _nbytes(leaves: Sequence[LeafPages], num_rows: int) -> int:
+    return sum(leaf.nbytes(num_rows) for leaf in leaves)
