@@ -12,54 +12,117 @@ of these:
 
 from __future__ import annotations
 
+import threading
+from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from antifreeze.formats._chunks import FooterWalk, GroupChunks
-from antifreeze.formats._footers import parsing, read_tail
+from antifreeze.formats._chunks import FooterWalk, GroupChunks, read_group
+from antifreeze.formats._footers import Tail, parsing, read_tail
 from antifreeze.formats._measure import layout_of
 from antifreeze.formats._pages import Chunk
 from antifreeze.formats._weights import LeafType
 
+Integers = npt.NDArray[np.int64]
+
 _FIRST_BYTE = 4
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
+_MAX_CHECKED_CHUNKS = 100_000
+"""Files with more chunks are not searched for chunks that overlap: it would take longer than reading some of them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Contents:
-    """A file's footer, for reading its row groups."""
+    """A file's footer, for reading its row groups. Threads may share it.
 
-    metadata: Any
-    schema: pa.Schema
-    groups: tuple[GroupChunks, ...]
-    leaves: tuple[LeafType, ...]
-    leaf_ranges: dict[str, range]
-    """The leaves of each column."""
-    data_stop: int
-    """Where the footer begins."""
+    Row groups are found by walking over the footer, as far as was asked for, and only where each begins is kept: a
+    file can have a million of them.
+    """
 
-    def leaves_of(self, columns: Sequence[str]) -> Iterator[int]:
-        """Yield the numbers of the leaves below some columns."""
+    def __init__(self, tail: Tail) -> None:
+        self.metadata: Any = pq.read_metadata(pa.BufferReader(tail.data))
+        self.schema: pa.Schema = self.metadata.schema.to_arrow_schema()
+        self.num_groups: int = self.metadata.num_row_groups
+        self.data_stop = tail.data_stop
+        """Where the footer begins."""
+        self._leaves = tuple(_leaf_types(self.metadata))
+        layout = layout_of(self.schema, [])
+        if len(self._leaves) != layout.num_leaves:
+            raise ValueError(f"{len(self._leaves)} leaf columns are stored, {layout.num_leaves} are described")
+        starts = [*layout.first_leaf.tolist(), layout.num_leaves]
+        self._leaf_ranges = {name: range(starts[i], starts[i + 1]) for i, name in enumerate(self.schema.names)}
+        self._is_flat = np.array([not leaf.max_repetition for leaf in self._leaves], np.bool_)
+        self._footer = tail.footer
+        self._walk = iter(FooterWalk(self._footer))
+        self._starts = array("q")
+        self._lock = threading.Lock()
+        if self.num_groups * len(self._leaves) <= _MAX_CHECKED_CHUNKS:
+            self._check_overlaps()
+
+    def group(self, number: int) -> GroupChunks:
+        """Return a row group, checked."""
+        with self._lock:
+            while number >= len(self._starts):
+                self._walk_on()
+        return read_group(self._footer, self._starts[number])
+
+    def _walk_on(self) -> GroupChunks:
+        group = next(self._walk)
+        self._check_group(len(self._starts), group)
+        self._starts.append(group.start)
+        return group
+
+    def chunks(self, group: GroupChunks, columns: Sequence[str]) -> Iterator[tuple[LeafType, Chunk]]:
+        """Yield the leaves below some columns, and where they are in a row group."""
+        numbers = (group.codec, group.num_values, group.compressed_nbytes)
+        offsets = (group.data_page_offset, group.dictionary_page_offset)
         for column in columns:
-            if column not in self.leaf_ranges:
+            if column not in self._leaf_ranges:
                 raise ValueError(f'it has no column "{column}"')
-            yield from self.leaf_ranges[column]
+            for leaf in self._leaf_ranges[column]:
+                codec, num_values, nbytes = (field[leaf] for field in numbers)
+                data, dictionary = (field[leaf] for field in offsets)
+                chunk = Chunk(
+                    codec=codec,
+                    num_values=num_values,
+                    compressed_nbytes=nbytes,
+                    data_page_offset=data,
+                    dictionary_page_offset=dictionary,
+                )
+                yield self._leaves[leaf], chunk
 
-    def chunk(self, group: int, leaf: int) -> Chunk:
-        """Return where a leaf column of a row group is."""
-        chunks = self.groups[group]
-        return Chunk(
-            codec=chunks.codec[leaf],
-            num_values=chunks.num_values[leaf],
-            compressed_nbytes=chunks.compressed_nbytes[leaf],
-            data_page_offset=chunks.data_page_offset[leaf],
-            dictionary_page_offset=chunks.dictionary_page_offset[leaf],
-        )
+    def _check_group(self, number: int, group: GroupChunks) -> None:
+        if group.num_chunks != len(self._leaves):
+            raise ValueError(f"row group {number} has {group.num_chunks} column chunks, expected {len(self._leaves)}")
+        if not group.num_rows:
+            return
+        values = np.asarray(group.num_values)
+        if group.num_rows < 0 or (values[self._is_flat] != group.num_rows).any() or (values < group.num_rows).any():
+            raise ValueError(f"row group {number} has {group.num_rows:,} rows and a column of another number of values")
+        begins, sizes = _extents(group)
+        # Sizes first, and each by itself: a sum of two claims may overflow.
+        is_outside = (sizes <= 0) | (sizes > self.data_stop) | (begins < _FIRST_BYTE) | (begins > self.data_stop)
+        if is_outside.any() or (begins + sizes > self.data_stop).any():
+            raise ValueError(f"a column chunk of row group {number} lies outside of the file")
+
+    def _check_overlaps(self) -> None:
+        num_rows, extents = 0, []
+        for _ in range(self.num_groups):
+            group = self._walk_on()
+            num_rows += group.num_rows
+            if group.num_rows:
+                extents.append(_extents(group))
+        if num_rows != self.metadata.num_rows:
+            raise ValueError(f"it claims {self.metadata.num_rows:,} rows, and its row groups have {num_rows:,}")
+        if extents:
+            begins, sizes = (np.concatenate(part) for part in zip(*extents, strict=True))
+            order = np.argsort(begins, kind="stable")
+            if (begins[order][1:] < (begins + sizes)[order][:-1]).any():
+                raise ValueError("two column chunks overlap")
 
 
 def read_contents(path: str) -> Contents:
@@ -69,22 +132,8 @@ def read_contents(path: str) -> Contents:
         CorruptFile: it does not parse, or says what cannot be true.
     """
     tail = read_tail(path)
-    footer = tail.footer
     with parsing(path):
-        metadata = pq.read_metadata(pa.BufferReader(tail.data))
-        schema = metadata.schema.to_arrow_schema()
-        layout = layout_of(schema, [])
-        leaves = tuple(_leaf_types(metadata))
-        if len(leaves) != layout.num_leaves:
-            raise ValueError(f"{len(leaves)} leaf columns are stored, {layout.num_leaves} are described")
-        starts = [*layout.first_leaf.tolist(), layout.num_leaves]
-        ranges = {name: range(starts[i], starts[i + 1]) for i, name in enumerate(schema.names)}
-        walk = FooterWalk(footer)
-        groups = tuple(walk)
-        _check(walk, groups, leaves, tail.data_stop)
-    return Contents(
-        metadata=metadata, schema=schema, groups=groups, leaves=leaves, leaf_ranges=ranges, data_stop=tail.data_stop
-    )
+        return Contents(tail)
 
 
 def _leaf_types(metadata: Any) -> Iterator[LeafType]:
@@ -95,35 +144,7 @@ def _leaf_types(metadata: Any) -> Iterator[LeafType]:
         yield LeafType(name=column.path, width=width, max_repetition=column.max_repetition_level)
 
 
-def _check(walk: FooterWalk, groups: Sequence[GroupChunks], leaves: Sequence[LeafType], data_stop: int) -> None:
-    if walk.num_rows != sum(group.num_rows for group in groups):
-        raise ValueError(
-            f"it claims {walk.num_rows:,} rows, and its row groups have {sum(g.num_rows for g in groups):,}"
-        )
-    begins, sizes = [], []
-    flat = np.array([not leaf.max_repetition for leaf in leaves], np.bool_)
-    for number, group in enumerate(groups):
-        if group.num_chunks != len(leaves):
-            raise ValueError(f"row group {number} has {group.num_chunks} column chunks, expected {len(leaves)}")
-        if not group.num_rows:
-            continue
-        values = np.asarray(group.num_values)
-        if group.num_rows < 0 or (values[flat] != group.num_rows).any() or (values < group.num_rows).any():
-            raise ValueError(f"row group {number} has {group.num_rows:,} rows and a column of another number of values")
-        data, dictionary = np.asarray(group.data_page_offset), np.asarray(group.dictionary_page_offset)
-        begins.append(np.where((dictionary > 0) & (dictionary < data), dictionary, data))
-        sizes.append(np.asarray(group.compressed_nbytes))
-    if begins:
-        _check_extents(np.concatenate(begins), np.concatenate(sizes), data_stop)
-
-
-def _check_extents(begins: Any, sizes: Any, data_stop: int) -> None:
-    # Sizes first, and each by itself: a sum of two claims may overflow.
-    if (sizes <= 0).any() or (sizes > data_stop).any() or (begins < _FIRST_BYTE).any() or (begins > data_stop).any():
-        raise ValueError("a column chunk lies outside of the file")
-    order = np.argsort(begins, kind="stable")
-    ends = (begins + sizes)[order]
-    if ends.max() > data_stop:
-        raise ValueError("a column chunk lies outside of the file")
-    if (begins[order][1:] < ends[:-1]).any():
-        raise ValueError("two column chunks overlap")
+def _extents(group: GroupChunks) -> tuple[Integers, Integers]:
+    """Return where the chunks of a row group begin, and how long they are."""
+    data, dictionary = np.asarray(group.data_page_offset), np.asarray(group.dictionary_page_offset)
+    return np.where((dictionary > 0) & (dictionary < data), dictionary, data), np.asarray(group.compressed_nbytes)

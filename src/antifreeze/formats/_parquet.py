@@ -39,9 +39,9 @@ class Parquet:
         try:
             status = Path(path).stat()
             contents = _contents(path, status.st_size, status.st_mtime_ns)
-            if group >= len(contents.groups):
-                raise _corrupt(path, group, 0, f"the file has only {len(contents.groups)} row groups")
-            nbytes, piece_rows = _weighed(path, contents, group, columns, piece_rows, limits)
+            if group >= contents.num_groups:
+                raise _corrupt(path, group, 0, f"the file has only {contents.num_groups} row groups")
+            num_rows, nbytes, piece_rows = _weighed(path, contents, group, columns, piece_rows, limits)
             file = pq.ParquetFile(
                 path, metadata=contents.metadata, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True
             )
@@ -49,14 +49,13 @@ class Parquet:
             raise _too_large(path, group, error, limits) from error
         except (OSError, pa.ArrowException) as error:
             raise _failed(path, group, 0, error) from error
-        num_rows = contents.groups[group].num_rows
         return ParquetFragment(file, path, group, tuple(columns), piece_rows, num_rows, nbytes)
 
 
 def _weighed(
     path: str, contents: Contents, group: int, columns: Sequence[str], piece_rows: int, limits: ReadLimits
-) -> tuple[int, int]:
-    """Return what a row group holds while it is read, and how many of its rows can be decoded at a time."""
+) -> tuple[int, int, int]:
+    """Return how many rows a row group has, what it holds while it is read, and how many rows to decode at a time."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
     def read(offset: int, size: int) -> bytes:
@@ -64,13 +63,13 @@ def _weighed(
 
     try:
         leaves: list[LeafPages] = []
-        for number in contents.leaves_of(columns):
-            leaf, chunk = contents.leaves[number], contents.chunk(group, number)
+        found = contents.group(group)
+        for leaf, chunk in contents.chunks(found, columns):
             try:
                 leaves.append(LeafPages(leaf, walk_pages(read, chunk, contents.data_stop), chunk.codec, read))
             except ValueError as error:
                 raise ValueError(f'column "{leaf.name}": {error}') from error
-        return open_nbytes(leaves, limits), rows_at_a_time(leaves, piece_rows, limits)
+        return found.num_rows, open_nbytes(leaves, limits), rows_at_a_time(leaves, piece_rows, limits)
     except ValueError as error:
         raise _corrupt(path, group, 0, error) from error
     finally:
