@@ -133,11 +133,11 @@ def main(folder: Path, seed: int, first: int, count: int, threads: int) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "mutant.parquet"
         for number in range(first, first + count):
-            name, chance = names[number % len(names)], random.Random(f"{seed} {number}")
+            name, chance = names[number % len(names)], random.Random(f"{seed} {number}")  # noqa: S311
             damaged, hits_values = mutated(bases[name], chance)
             path.write_bytes(damaged)
             print(json.dumps({"next": number}), flush=True)
-            found = outcome(lambda: rows_of(path, threads), expected[name], path)  # noqa: B023 - called at once
+            found = outcome(lambda: rows_of(path, threads), expected[name], path)
             print(json.dumps({"number": number, "base": name, "hits_values": hits_values, **found}), flush=True)
 
 

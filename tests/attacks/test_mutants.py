@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from attacks import mutants
 
 PROGRAM = Path(mutants.__file__)

@@ -42,6 +42,11 @@ class Fragment(Protocol):
 
     nbytes: int
     """What it holds while it is being read, at most."""
+    num_rows: int
+    file_rows: int
+    """Rows of its whole file."""
+    schema: Any
+    """Arrow schema of the file."""
 
     def pieces(self) -> Iterator[Any]:
         """Yield the rows from front to back as Arrow record batches that share no memory with each other.

@@ -49,7 +49,7 @@ class Parquet:
             raise _too_large(path, group, error, limits) from error
         except (OSError, pa.ArrowException) as error:
             raise _failed(path, group, 0, error) from error
-        return ParquetFragment(file, path, group, tuple(columns), piece_rows, num_rows, nbytes)
+        return ParquetFragment(file, contents, path, group, tuple(columns), piece_rows, num_rows, nbytes)
 
 
 def _weighed(
@@ -80,11 +80,21 @@ class ParquetFragment:
     """One opened row group."""
 
     def __init__(
-        self, file: Any, path: str, group: int, columns: tuple[str, ...], piece_rows: int, num_rows: int, nbytes: int
+        self,
+        file: Any,
+        contents: Contents,
+        path: str,
+        group: int,
+        columns: tuple[str, ...],
+        piece_rows: int,
+        num_rows: int,
+        nbytes: int,
     ) -> None:
         self._file, self._path, self._group = file, path, group
-        self._columns, self._piece_rows, self._num_rows = columns, piece_rows, num_rows
-        self.nbytes = nbytes
+        self._columns, self._piece_rows = columns, piece_rows
+        self.num_rows, self.nbytes = num_rows, nbytes
+        self.file_rows: int = contents.metadata.num_rows
+        self.schema = contents.schema
 
     def pieces(self) -> Iterator[Any]:
         """Yield the rows from front to back as record batches."""
@@ -101,8 +111,8 @@ class ParquetFragment:
                 row += batch.num_rows
         except (OSError, pa.ArrowException) as error:
             raise _failed(self._path, self._group, row, error) from error
-        if row != self._num_rows:
-            reason = f"its footer promises {self._num_rows} rows and its pages hold {row}"
+        if row != self.num_rows:
+            reason = f"its footer promises {self.num_rows} rows and its pages hold {row}"
             raise _corrupt(self._path, self._group, row, reason)
 
     def close(self) -> None:

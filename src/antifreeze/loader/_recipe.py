@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,8 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from antifreeze.core import ColumnFacts, ConfigError, DataError, ReadLimits, SourceChanged, UnknownColumn
-from antifreeze.formats import Converter, Leaf, Parquet, Where, infer_shapes, mismatch
+from antifreeze.core import ColumnFacts, ConfigError, DataError, Manifest, ReadLimits, SourceChanged, UnknownColumn
+from antifreeze.formats import Converter, Kind, Leaf, Parquet, Where, infer_shapes, mismatch
 from antifreeze.loader._memory import parse_limit
 from antifreeze.loader._source import Source
 from antifreeze.workers import Arrays, ArrowRows, Decoded, Decoding, Note, StreamReader
@@ -31,6 +32,7 @@ _SAMPLE_LIMITS = ReadLimits.of(64 << 20)
 _SAMPLE_NBYTES = 8 << 20
 """Looking at the first rows takes no more than this, whatever they hold."""
 _SURE_VALUES = 1 << 22
+_REFERENCE_NBYTES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +130,9 @@ def make_recipe(source: Source, wanted: Wanted, note: Note) -> Recipe:
         fragment_file=manifest.fragment_file,
         fragment_group=manifest.fragment_group,
         first_rows=_first_rows(manifest.fragment_file, manifest.fragment_rows),
+        fragment_rows=manifest.fragment_rows,
+        file_rows=_file_rows(manifest),
+        schema=source.schema,
         columns=tuple(stored),
         piece_rows=_SAMPLE_ROWS,
         limits=ReadLimits.of(parse_limit(None)),
@@ -149,6 +154,8 @@ def make_recipe(source: Source, wanted: Wanted, note: Note) -> Recipe:
     if wanted.format == "arrow":
         return Recipe(decoding=decoding, block=ArrowRows, leaves=(), **common)
     converter = _converter(source, decoding, wanted, sample, note)
+    # What arrays take is known from their shapes, whatever a manifest says of the size of a column.
+    common["row_nbytes"] = max(row_nbytes, sum(_leaf_nbytes(leaf) for leaf in converter.leaves))
 
     def to_arrays(batch: Any, file: int, where: Where) -> Arrays:
         if source.partitions:
@@ -168,6 +175,11 @@ def _row_nbytes(source: Source, columns: Sequence[str], sample: Any) -> int:
     told = sum(facts[c].nbytes for c in columns if c in facts) // max(source.manifest.num_rows, 1)
     seen = sample.get_total_buffer_size() // max(sample.num_rows, 1) if sample is not None else 0
     return max(1, told, seen) + 8 * len(source.partitions)
+
+
+def _leaf_nbytes(leaf: Leaf) -> int:
+    """Return what a row of an array takes; for texts and ragged rows, what a reference to them takes."""
+    return math.prod(leaf.shape) * leaf.dtype.itemsize if leaf.kind in (Kind.DENSE, Kind.TIME) else _REFERENCE_NBYTES
 
 
 def _is_fixed_width(kind: Any) -> bool:
@@ -204,6 +216,13 @@ def _first_rows(files: Sequence[int], rows: Sequence[int]) -> Sequence[int]:
     begins = np.repeat(before[first_of_file], np.diff(np.append(first_of_file, len(file))))
     first: list[int] = (before - begins).tolist()
     return first
+
+
+def _file_rows(manifest: Manifest) -> Sequence[int]:
+    rows = np.zeros(len(manifest.files), np.int64)
+    np.add.at(rows, np.asarray(manifest.fragment_file, np.int64), np.asarray(manifest.fragment_rows, np.int64))
+    found: list[int] = rows.tolist()
+    return found
 
 
 def _converter(source: Source, decoding: Decoding, wanted: Wanted, sample: Any, note: Note) -> Converter:

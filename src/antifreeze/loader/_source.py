@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from antifreeze.core import ConfigError, Manifest, ManifestError, SchemaMismatch
-from antifreeze.formats import build_manifest
+from antifreeze.formats import build_manifest, read_footer
 from antifreeze.loader._hive import Partition, partitions_of
 from antifreeze.storage import MANIFEST_NAME, Listing, check_unchanged, list_files, read_manifest
 
@@ -80,7 +80,19 @@ def _known(listing: Listing, place: str | None, required: bool) -> tuple[Manifes
         return manifest, pa.ipc.read_schema(pa.py_buffer(manifest.schema))
     manifest = read_manifest(place)
     check_unchanged(manifest, listing, place)
+    _check_empty_files(manifest, listing, place)
     return manifest, _schema_of(manifest, place)
+
+
+def _check_empty_files(manifest: Manifest, listing: Listing, place: str) -> None:
+    """Raise if a file has rows that the manifest does not know. Files with rows are compared when they are opened."""
+    without_rows = set(range(len(manifest.files))).difference(manifest.fragment_file)
+    for number in sorted(without_rows):
+        path = f"{listing.root.rstrip('/')}/{manifest.files[number].path}"
+        if num_rows := sum(read_footer(path).group_rows):
+            hint = "run index_parquet_dataset again, or delete the manifest"
+            what = f"the manifest {place} has no rows of {path}, and its footer says {num_rows:,}"
+            raise ManifestError(what, hint=hint, path=place)
 
 
 def _schema_of(manifest: Manifest, place: str) -> pa.Schema:

@@ -30,6 +30,7 @@ VERSION = 2
 _HEAD = re.compile(rb'\{"antifreeze_manifest":([0-9]{1,9}),"crc32":"([0-9a-f]{8})","payload":')
 _TAIL = b"}\n"
 _LARGEST = 2**63 - 1
+_MAX_ROWS = 2**48
 
 
 def write_manifest(manifest: Manifest, path: str) -> None:
@@ -136,7 +137,7 @@ def _payload(data: bytes) -> dict[str, Any]:
         raise ValueError("is damaged: its checksum does not fit its content")
     try:
         content = json.loads(payload)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"does not parse: {error}") from error
     if not isinstance(content, dict):
         raise ValueError("has no payload")  # noqa: TRY004 - a wrong file, not a wrong type of argument
@@ -153,6 +154,8 @@ def _manifest(content: dict[str, Any]) -> Manifest:
         File(path=path, size=size, mtime_ns=mtime) for path, size, mtime in zip(paths, sizes, mtimes, strict=True)
     )
     rows = _numbers(content, "fragment_rows", least=1)
+    if sum(rows) > _MAX_ROWS:
+        raise ValueError(f"is damaged: it claims {sum(rows):,} rows")
     fragment_file = _numbers(content, "fragment_file", len(rows))
     fragment_group = _numbers(content, "fragment_group", len(rows))
     _check_order(fragment_file, fragment_group, len(files))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from antifreeze.core import File, Format, Fragment, ReadLimits
+from antifreeze.core import File, Format, Fragment, ManifestError, ReadLimits
 from antifreeze.formats import Where
 from antifreeze.plan import Longs
 from antifreeze.storage import check_file
@@ -32,6 +32,11 @@ class Decoding:
     fragment_group: Sequence[int]
     first_rows: Sequence[int]
     """For each fragment the number of its first row within its file."""
+    fragment_rows: Sequence[int]
+    file_rows: Sequence[int]
+    """For each file how many rows all of its fragments have."""
+    schema: Any
+    """Arrow schema of what is read."""
     columns: tuple[str, ...]
     piece_rows: int
     limits: ReadLimits
@@ -40,6 +45,30 @@ class Decoding:
     """What a page of texts or bytes takes at worst, if rows are mostly these; otherwise 0."""
     to_block: Callable[[Any, int, Where], Decoded]
     """Record batch, file, where it stands -> block."""
+
+
+def _check_manifest(d: Decoding, fragment: int, opened: Fragment) -> None:
+    """Raise unless the manifest says of a file what its own footer says.
+
+    Otherwise one with fewer rows would lose the others without a word.
+    """
+    file, group = d.fragment_file[fragment], d.fragment_group[fragment]
+    path = d.paths[file]
+    if opened.num_rows != d.fragment_rows[fragment]:
+        what = f"row group {group} has {d.fragment_rows[fragment]:,} rows, and its footer says {opened.num_rows:,}"
+    elif opened.file_rows != d.file_rows[file]:
+        what = f"it has {d.file_rows[file]:,} rows in all, and its footer says {opened.file_rows:,}"
+    else:
+        wrong = [name for name in d.columns if opened.schema.field(name).type != d.schema.field(name).type]
+        if not wrong:
+            return
+        types = f"{d.schema.field(wrong[0]).type}, and its footer says {opened.schema.field(wrong[0]).type}"
+        what = f'column "{wrong[0]}" is {types}'
+    raise ManifestError(
+        f"the manifest says of {path} that {what}",
+        hint="run index_parquet_dataset again, or delete the manifest: footers are then read when a dataset is opened",
+        path=path,
+    )
 
 
 class StreamReader:
@@ -83,6 +112,7 @@ class StreamReader:
         note.at("open", path, group)
         check_file(path, d.files[file])
         opened = d.format.open(path, group, d.columns, d.piece_rows, d.limits)
+        _check_manifest(d, fragment, opened)
         self._budget.reserve(self, opened.nbytes)
         self._opened, self._pieces = opened, opened.pieces()
         self._fragment = fragment
