@@ -199,10 +199,10 @@ class StreamingDataset:
     def _recipe(self) -> Recipe:
         return make_recipe(self._source, self._wanted, Note("main thread"))
 
-    def _look(self, limit_s: float) -> None:
+    def _look(self, limit_s: float, memory_limit: int | None = None) -> None:
         """Have the recipe, which reads the first rows, within a limit on how long nothing may move."""
         if "_recipe" not in self._made.values:
-            recipe = bounded(lambda note: make_recipe(self._source, self._wanted, note), limit_s)
+            recipe = bounded(lambda note: make_recipe(self._source, self._wanted, note, memory_limit), limit_s)
             self._made.values["_recipe"] = recipe
 
     @made_once

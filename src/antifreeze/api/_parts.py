@@ -59,9 +59,9 @@ class Parts:
         firsts = [first_leaf + sum(leaves[:number]) for number in range(len(leaves))]
         return [dataset._code(first) for dataset, first in zip(self.datasets, firsts, strict=True)], firsts
 
-    def _look(self, limit_s: float) -> None:
+    def _look(self, limit_s: float, memory_limit: int | None = None) -> None:
         for dataset in self.datasets:
-            dataset._look(limit_s)
+            dataset._look(limit_s, memory_limit)
 
     def _num_fragments(self) -> int:
         return min(dataset._num_fragments() for dataset in self.datasets)

@@ -46,7 +46,7 @@ class Readable(Protocol):
         """How rows become batches."""
         ...
 
-    def _look(self, limit_s: float) -> None:
+    def _look(self, limit_s: float, memory_limit: int | None = None) -> None:
         """Find out how rows are read, within a limit on how long nothing may move."""
         ...
 

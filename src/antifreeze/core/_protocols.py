@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 _MIN_OPEN_NBYTES, _MIN_PIECE_NBYTES, _MIN_ROW_NBYTES = 32 << 20, 1 << 20, 8 << 20
+_MAX_HEAVY_NBYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +17,9 @@ class ReadLimits:
     open_nbytes: int
     """What a fragment may hold while it is open: its pages and dictionaries."""
     piece_nbytes: int
-    """What the rows of a piece may take. A piece has at least one row."""
+    """What the rows of a piece may take at worst. A piece has at least one row."""
+    heavy_nbytes: int
+    """What they should take, where rows can really be that large."""
     row_nbytes: int
     """What a single row may take."""
     memory_limit: int
@@ -29,9 +32,11 @@ class ReadLimits:
         Small limits have a floor: ordinary pages must fit, and what a process takes beside data is more than that.
         """
         piece_nbytes = max(memory_limit // (2 * max(threads, 2)), _MIN_PIECE_NBYTES)
+        heavy_nbytes = min(piece_nbytes, _MAX_HEAVY_NBYTES // max(threads, 2))
         return cls(
             open_nbytes=max(memory_limit * 3 // 4, _MIN_OPEN_NBYTES),
             piece_nbytes=piece_nbytes,
+            heavy_nbytes=heavy_nbytes,
             row_nbytes=max(memory_limit // 8, piece_nbytes, _MIN_ROW_NBYTES),
             memory_limit=memory_limit,
         )

@@ -7,7 +7,8 @@ what it says: 1.4 kB of file can ask for 2 GB. So all headers of a chunk are rea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -46,6 +47,7 @@ class Encoding(IntEnum):
 CODECS = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
 """Codecs that can be undone here, by their number in the format. 0 is none."""
 UNCOMPRESSED = 0
+_LENGTH = struct.Struct("<I")
 
 
 class Page(NamedTuple):
@@ -203,18 +205,22 @@ def page_body(read: Read, page: Page, codec: int) -> memoryview:
     return memoryview(data[:levels] + values.to_pybytes()) if levels else memoryview(values)
 
 
-def entry_lengths(body: memoryview, num_entries: int) -> Iterator[int]:
-    """Yield the lengths of the entries of a dictionary of byte strings.
+def longest_entry(body: memoryview, num_entries: int) -> int:
+    """Return the length of the longest entry of a dictionary of byte strings.
 
     Raises:
         ValueError: the entries do not fit in the page.
     """
-    position, stop = 0, len(body)
-    for _ in range(num_entries):
-        if position + 4 > stop:
-            raise ValueError("a dictionary ends before its last entry")
-        length = int.from_bytes(body[position : position + 4], "little")
-        position += 4 + length
-        if position > stop:
-            raise ValueError("an entry of a dictionary is longer than its page")
-        yield length
+    position = longest = 0
+    unpack = _LENGTH.unpack_from
+    try:
+        for _ in range(num_entries):
+            (length,) = unpack(body, position)
+            position += 4 + length
+            if length > longest:
+                longest = length
+    except struct.error:
+        raise ValueError("its dictionary ends before its last entry") from None
+    if position > len(body):
+        raise ValueError("an entry of its dictionary is longer than its page")
+    return longest

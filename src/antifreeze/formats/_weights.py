@@ -2,7 +2,7 @@
 
 What rows take is not known before they are decoded: a dictionary holds a text of 8 MB once, and every row may name it.
 So an upper bound is computed from the headers of the pages, and pieces are made small enough for it. Three steps, each
-taken only if the one before leaves a doubt, so that ordinary data costs a few additions:
+taken only if the one before would make pieces very small, so that ordinary data costs a few additions:
 
 1. the values of each page, times what a value can take at most: a fixed width, or the whole dictionary;
 2. the longest entry of the dictionary, in place of its size;
@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from antifreeze.core import ReadLimits
 from antifreeze.formats._levels import LongestRow
@@ -27,7 +26,7 @@ from antifreeze.formats._pages import (
     Page,
     PageType,
     Read,
-    entry_lengths,
+    longest_entry,
     page_body,
 )
 
@@ -38,6 +37,8 @@ _LEVELS_NBYTES = 5
 _POINTER_NBYTES = 16
 """What Arrow keeps for each entry of a dictionary of byte strings."""
 _BUFFER_NBYTES = 256 << 10
+_SMALLER_PIECES = 2
+_HUGE = 1 << 62
 
 
 class TooHeavy(Exception):
@@ -79,7 +80,8 @@ class LeafPages:
     @property
     def open_nbytes(self) -> int:
         """What is held while the chunk is read: a page before and after decompression, and the dictionary."""
-        held, pages = _BUFFER_NBYTES, self.chunk.pages
+        pages = self.chunk.pages
+        held = min(_BUFFER_NBYTES, sum(page.compressed_nbytes for page in pages))
         if (dictionary := self.chunk.dictionary) is not None:
             held += 2 * dictionary.uncompressed_nbytes + dictionary.num_values * _POINTER_NBYTES
         sizes = (page.uncompressed_nbytes + (self._codec != UNCOMPRESSED) * page.compressed_nbytes for page in pages)
@@ -102,22 +104,26 @@ class LeafPages:
 
     def nbytes(self, num_rows: int) -> int:
         """Return what so many consecutive rows take at most, wherever they are."""
+        if self.leaf.width is not None and self.row_values == 1:
+            return num_rows * self.leaf.width
         pages = self.chunk.pages
         counts = np.array([page.num_values for page in pages], np.int64)
         if not (total := int(counts.sum())):
             return 0
         count = min(num_rows * self.row_values, total)
-        sizes = _saturated([self._page_nbytes(page) for page in pages])
-        each = -(-sizes // np.maximum(counts, 1))
+        sizes = np.array([min(self._page_nbytes(page), _HUGE) for page in pages], float)
+        # Of values that each take the same at most, so many times that; or else the pages that they can lie in.
         is_even = np.array([self.leaf.width is not None or page.is_dictionary_encoded for page in pages])
+        even = min(float(sizes[is_even].sum()), float((sizes / np.maximum(counts, 1))[is_even].max(initial=0)) * count)
         # Values that begin at the end of a page lie in it and in those that follow.
-        ends, sums = np.cumsum(counts), np.concatenate([[0.0], np.cumsum(sizes.astype(float))])
+        ends, sums = np.cumsum(counts), np.concatenate([[0.0], np.cumsum(np.where(is_even, 0, sizes))])
         last = np.minimum(np.searchsorted(ends, ends + count - 2, side="right"), len(pages) - 1)
-        runs = sums[last + 1] - sums[:-1]
-        most = float(runs.max())
-        if is_even.all():
-            most = min(most, float(each.max()) * count)
-        return int(min(most, 2.0**62)) + count * self._beside_nbytes
+        return int(even + (sums[last + 1] - sums[:-1]).max()) + count * self._beside_nbytes
+
+    @property
+    def is_known(self) -> bool:
+        """Whether its rows can really be as large as they seem, as far as that was looked into."""
+        return self.leaf.width is None or self.longest_row is not None
 
     def look_into_dictionary(self) -> None:
         """Replace the size of the dictionary by that of its longest entry."""
@@ -125,7 +131,7 @@ class LeafPages:
         if dictionary is None or self.leaf.width is not None or self._codec not in (UNCOMPRESSED, *CODECS):
             return
         body = page_body(self._read, dictionary, self._codec)
-        self._entry_nbytes = max(entry_lengths(body, dictionary.num_values), default=0)
+        self._entry_nbytes = longest_entry(body, dictionary.num_values)
 
     def look_at_levels(self) -> None:
         """Replace the number of all values by that of the longest row."""
@@ -140,10 +146,6 @@ class LeafPages:
                 levels = body[4 : 4 + int.from_bytes(body[:4], "little")]
             longest.add(levels, bit_width, page.num_values)
         self.row_values, self.longest_row = max(1, longest.num_values), longest.row
-
-
-def _saturated(numbers: Sequence[int]) -> npt.NDArray[np.int64]:
-    return np.array([min(number, 2**40) for number in numbers], np.int64)
 
 
 def open_nbytes(leaves: Sequence[LeafPages], limits: ReadLimits) -> int:
@@ -166,29 +168,41 @@ def rows_at_a_time(leaves: Sequence[LeafPages], piece_rows: int, limits: ReadLim
         TooHeavy: a single row may take more than the limits allow.
         ValueError: a page does not decompress, or its levels or entries do not parse.
     """
-    heavy = [leaf for leaf in leaves if leaf.leaf.width is None or leaf.leaf.max_repetition]
-    for look in (None, LeafPages.look_into_dictionary, LeafPages.look_at_levels):
-        if look is not None:
-            for leaf in heavy:
-                look(leaf)
-        if sum(leaf.total_nbytes for leaf in leaves) <= limits.piece_nbytes:
-            return piece_rows
-        if _nbytes(leaves, piece_rows) <= limits.piece_nbytes:
-            return piece_rows
-        if not heavy:
-            break
-    if (one := _nbytes(leaves, 1)) > limits.row_nbytes:
+    found = _rows_that_fit(leaves, piece_rows, limits)
+    for look in (LeafPages.look_into_dictionary, LeafPages.look_at_levels):
+        # Somewhat smaller pieces cost less than a closer look.
+        if found * _SMALLER_PIECES >= piece_rows:
+            return found
+        for leaf in leaves:
+            look(leaf)
+        found = _rows_that_fit(leaves, piece_rows, limits)
+    if found == 0:
         heaviest = max(leaves, key=lambda leaf: leaf.nbytes(1))
-        if heaviest.leaf.max_repetition or one > limits.open_nbytes:
+        if heaviest.leaf.max_repetition and (nbytes := heaviest.nbytes(1)) > limits.row_nbytes:
             row = heaviest.longest_row
             what = "a row" if row is None else f"row {row:,}"
-            raise TooHeavy(f'{what} of column "{heaviest.leaf.name}"', one, row)
-    low, high = 1, piece_rows
+            raise TooHeavy(f'{what} of column "{heaviest.leaf.name}"', nbytes, row)
+    return max(found, 1)
+
+
+def _rows_that_fit(leaves: Sequence[LeafPages], piece_rows: int, limits: ReadLimits) -> int:
+    """Return how many rows fit in a piece wherever they are, at most ``piece_rows``; perhaps 0."""
+    if (load := _load(leaves, piece_rows, limits)) <= 1:
+        return piece_rows
+    guess = int(piece_rows / load)
+    if guess * _SMALLER_PIECES >= piece_rows and _load(leaves, guess, limits) <= 1:
+        return guess
+    low, high = 0, piece_rows
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if _nbytes(leaves, middle) <= limits.piece_nbytes else (low, middle - 1)
+        low, high = (middle, high) if _load(leaves, middle, limits) <= 1 else (low, middle - 1)
     return low
 
 
-def _nbytes(leaves: Sequence[LeafPages], num_rows: int) -> int:
-    return sum(leaf.nbytes(num_rows) for leaf in leaves)
+def _load(leaves: Sequence[LeafPages], num_rows: int, limits: ReadLimits) -> float:
+    """Return which part of what a piece may take so many rows can take at worst."""
+    load = 0.0
+    for leaf in leaves:
+        limit = limits.heavy_nbytes if leaf.is_known else limits.piece_nbytes
+        load += min(leaf.total_nbytes, leaf.nbytes(num_rows)) / limit
+    return load

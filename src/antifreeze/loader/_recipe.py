@@ -28,7 +28,6 @@ _VAGUE_PIECE_ROWS = 1 << 10  # rows whose size only decoding tells; it bounds wh
 _OPEN_NBYTES = 1_300_000
 _PAGE_ROWS = 1 << 10  # Arrow's writer looks at the size of a page after so many rows, however large they are
 _SAMPLE_ROWS = 64
-_SAMPLE_LIMITS = ReadLimits.of(64 << 20)
 _SAMPLE_NBYTES = 8 << 20
 """Looking at the first rows takes no more than this, whatever they hold."""
 _SURE_VALUES = 1 << 22
@@ -117,8 +116,11 @@ def _with_partitions(source: Source, columns: tuple[str, ...], batch: Any, file:
     return batch.select(list(columns))
 
 
-def make_recipe(source: Source, wanted: Wanted, note: Note) -> Recipe:
-    """Return how to read a source. Decodes a few rows, to see how large they are and which lists have one length."""
+def make_recipe(source: Source, wanted: Wanted, note: Note, memory_limit: int | None = None) -> Recipe:
+    """Return how to read a source. Decodes a few rows, to see how large they are and which lists have one length.
+
+    What can be delivered does not depend on the limit; only looking at the first rows must not exceed it.
+    """
     columns = chosen_columns(source, wanted.columns)
     manifest = source.manifest
     facts = {f.name: f for f in manifest.columns}
@@ -135,7 +137,7 @@ def make_recipe(source: Source, wanted: Wanted, note: Note) -> Recipe:
         schema=source.schema,
         columns=tuple(stored),
         piece_rows=_SAMPLE_ROWS,
-        limits=ReadLimits.of(parse_limit(None)),
+        limits=ReadLimits.of(parse_limit(None) if memory_limit is None else memory_limit),
         page_nbytes=0,
         to_block=lambda batch, file, _: ArrowRows(
             pa.Table.from_batches([_with_partitions(source, columns, batch, file)])
@@ -250,7 +252,6 @@ def _first_batches(decoding: Decoding, columns: list[str], source: Source, num_r
         decoding,
         columns=tuple(columns),
         piece_rows=num_rows or decoding.piece_rows,
-        limits=_SAMPLE_LIMITS,
         to_block=lambda batch, _, __: ArrowRows(pa.Table.from_batches([batch.select(columns)])),
     )
     tables: list[Any] = []
