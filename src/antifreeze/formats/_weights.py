@@ -176,6 +176,7 @@ def rows_at_a_time(leaves: Sequence[LeafPages], piece_rows: int, limits: ReadLim
         for leaf in leaves:
             look(leaf)
         found = _rows_that_fit(leaves, piece_rows, limits)
+    _check_values(leaves, limits)
     if found == 0:
         heaviest = max(leaves, key=lambda leaf: leaf.nbytes(1))
         if heaviest.leaf.max_repetition and (nbytes := heaviest.nbytes(1)) > limits.row_nbytes:
@@ -183,6 +184,15 @@ def rows_at_a_time(leaves: Sequence[LeafPages], piece_rows: int, limits: ReadLim
             what = "a row" if row is None else f"row {row:,}"
             raise TooHeavy(f'{what} of column "{heaviest.leaf.name}"', nbytes, row)
     return max(found, 1)
+
+
+def _check_values(leaves: Sequence[LeafPages], limits: ReadLimits) -> None:
+    """Raise if a page has so few values that one of them must be larger than a row may be."""
+    for leaf in leaves:
+        for page in leaf.chunk.pages if leaf.leaf.width is None else ():
+            if not page.is_dictionary_encoded and page.uncompressed_nbytes > page.num_values * limits.row_nbytes:
+                nbytes = page.uncompressed_nbytes // max(page.num_values, 1)
+                raise TooHeavy(f'a value of column "{leaf.leaf.name}"', nbytes)
 
 
 def _rows_that_fit(leaves: Sequence[LeafPages], piece_rows: int, limits: ReadLimits) -> int:
