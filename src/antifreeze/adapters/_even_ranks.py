@@ -7,14 +7,13 @@ until the longest rank has ended. Nothing here is a collective, and no call wait
 from __future__ import annotations
 
 import itertools
-import logging
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from antifreeze.core import InputError
+from antifreeze.core import InputError, get_logger
 
-logger = logging.getLogger("antifreeze")
+logger = get_logger()
 
 _LOOK_S = 0.02
 _SILENT_S = 60.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import multiprocessing
 import sys
 from collections.abc import Callable
@@ -10,7 +9,9 @@ from typing import Any
 
 import torch.utils.data
 
-logger = logging.getLogger("antifreeze")
+from antifreeze.core import get_logger
+
+logger = get_logger()
 
 _ONLY_SEED = {
     "lightning.fabric.utilities.seed.pl_worker_init_function",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -15,10 +14,10 @@ from antifreeze.adapters._indices import Mark, runs_of
 from antifreeze.adapters._random import Drawn, from_plain, to_plain
 from antifreeze.adapters._samplers import chain_of, length_of, names_of
 from antifreeze.child import Stand, has_state, opened_state, sealed_state
-from antifreeze.core import StateMismatch, check_kind, compare, settle
+from antifreeze.core import StateMismatch, check_kind, compare, get_logger, settle
 from antifreeze.crew import Reached, Steps
 
-logger = logging.getLogger("antifreeze")
+logger = get_logger()
 
 KIND = "DataLoader"
 VERSION = 2

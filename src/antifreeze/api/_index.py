@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Sequence
 
 from antifreeze.api import _arguments as check
-from antifreeze.core import ConfigError, InputError, Progress
+from antifreeze.core import ConfigError, InputError, Progress, get_logger
 from antifreeze.formats import build_manifest
 from antifreeze.loader import manifest_place
 from antifreeze.storage import MANIFEST_NAME, list_files, write_manifest
 
-logger = logging.getLogger("antifreeze")
+logger = get_logger()
 
 _SHOWN = 10
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from antifreeze.core import StateMismatch, check_kind, settle
+from antifreeze.core import StateMismatch, check_kind, get_logger, settle
 from antifreeze.loader import Shape
 from antifreeze.plan import Seat
 
-logger = logging.getLogger("antifreeze")
+logger = get_logger()
 
 KIND = "StreamingDataLoader"
 VERSION = 1

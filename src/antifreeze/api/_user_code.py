@@ -104,10 +104,10 @@ def error_of(caught: UserError, place: str, step: int) -> UserCodeError:
         raise original
     facts = {"step": step, "position": caught.position}
     if isinstance(original, ReturnedNone):
-        return UserCodeError(f"{caught.what} returned None\n  at {place}", hint=str(original), **facts)
+        return UserCodeError(f"{caught.what} returned None", lines=[f"at {place}"], hint=str(original), **facts)
     problem = f"{caught.what} raised {type(original).__name__}: {caught.text}"
     hint = "the error above this one is the function's own, with its traceback"
-    error = mixed_error(type(original))(f"{problem}\n  at {place}", hint=hint, **facts)
+    error = mixed_error(type(original))(problem, lines=[f"at {place}"], hint=hint, **facts)
     error.__cause__ = original
     return error
 

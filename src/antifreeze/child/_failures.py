@@ -9,6 +9,7 @@ from typing import Any
 import cloudpickle
 
 from antifreeze.child._messages import Failure
+from antifreeze.core import clean_block, one_line
 
 _LONG_TEXT = 2_000
 _LONG_TRACEBACK = 40_000
@@ -55,17 +56,9 @@ def failure_of(caught: UserError) -> Failure:
 def text_of(error: BaseException) -> str:
     """Return an error's message, even if it fails to print itself, or holds half of a dataset."""
     try:
-        return _shortened(str(error), _LONG_TEXT)
+        return one_line(str(error), _LONG_TEXT)
     except Exception:  # noqa: BLE001  border: the user's exception may do anything
         return "(its message cannot be printed)"
-
-
-def _shortened(text: str, most: int) -> str:
-    """Return a text, or its two ends: what a person needs to see stands there."""
-    if len(text) <= most:
-        return text
-    end = most // 4
-    return f"{text[: most - end]} ... ({len(text) - most:,} characters left out) ... {text[-end:]}"
 
 
 def _traceback(error: BaseException) -> str:
@@ -76,7 +69,7 @@ def _traceback(error: BaseException) -> str:
     ):
         trace = trace.tb_next
     try:
-        return _shortened("".join(traceback.format_exception(type(error), error, trace)), _LONG_TRACEBACK)
+        return clean_block("".join(traceback.format_exception(type(error), error, trace)), _LONG_TRACEBACK)
     except Exception:  # noqa: BLE001  border: it calls the user's __str__
         return "".join(traceback.format_tb(trace)) + type(error).__qualname__
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import logging
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -18,9 +17,10 @@ from antifreeze.child._failures import UserError
 from antifreeze.child._messages import Share, Stand, Task
 from antifreeze.child._programs import Ended, Nothing, Samples
 from antifreeze.child._states import has_state, keeps_loaded_state, load_between, opened_state, sealed_state
+from antifreeze.core import get_logger
 from antifreeze.transport import Stage, dump, fingerprint
 
-logger = logging.getLogger("antifreeze")
+logger = get_logger()
 
 
 class IterableProgram(Samples):

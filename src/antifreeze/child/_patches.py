@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import logging
 import pickle
 import sys
 from collections.abc import Iterable, Mapping
@@ -18,8 +17,9 @@ from typing import Any, NamedTuple
 
 from antifreeze.child._inspection import class_members, module_members
 from antifreeze.child._when_imported import when_imported
+from antifreeze.core import get_logger
 
-logger = logging.getLogger("antifreeze")
+logger = get_logger()
 
 _MISSING = object()
 _originals: dict[tuple[str, str], Any] = {}

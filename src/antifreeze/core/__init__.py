@@ -24,11 +24,15 @@ from antifreeze.core._errors import (
     UserCodeError,
     WorkerDied,
 )
+from antifreeze.core._logs import get_logger
 from antifreeze.core._manifest import ColumnFacts, File, Manifest
 from antifreeze.core._progress import Progress
 from antifreeze.core._protocols import Format, Fragment, ReadLimits
+from antifreeze.core._redaction import redact, redact_command
+from antifreeze.core._secret_forms import HIDDEN
 from antifreeze.core._seeds import step_seed
 from antifreeze.core._state import check_kind, compare, settle
+from antifreeze.core._text import Lines, clean_block, clean_lines, indented, one_line
 
 __all__ = [
     "AntifreezeError",
@@ -42,7 +46,9 @@ __all__ = [
     "File",
     "Format",
     "Fragment",
+    "HIDDEN",
     "InputError",
+    "Lines",
     "Manifest",
     "ManifestError",
     "NotPicklable",
@@ -62,7 +68,14 @@ __all__ = [
     "UserCodeError",
     "WorkerDied",
     "check_kind",
+    "clean_block",
+    "clean_lines",
     "compare",
+    "get_logger",
+    "indented",
+    "one_line",
+    "redact",
+    "redact_command",
     "settle",
     "step_seed",
 ]

@@ -25,37 +25,64 @@ AntifreezeError
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from antifreeze.core._redaction import redact_addresses
+from antifreeze.core._text import clean_lines, indented, one_line
 
-def _rebuild(kind: type[AntifreezeError], message: str, hint: str, facts: dict[str, Any]) -> AntifreezeError:
-    return kind(message, hint=hint, **facts)
+_MAX_MESSAGE_CHARS = 4_000
+
+
+def _rebuild(
+    kind: type[AntifreezeError], problem: str, hint: str, facts: dict[str, Any], lines: tuple[str, ...] = ()
+) -> AntifreezeError:
+    return kind(problem, hint=hint, lines=lines, **facts)
+
+
+def _without_credentials(fact: Any) -> Any:
+    """Return a fact as programs get it: as it is, but for users and passwords in addresses."""
+    if type(fact) is str:
+        return redact_addresses(fact)
+    return tuple(map(_without_credentials, fact)) if type(fact) is tuple else fact
 
 
 class AntifreezeError(Exception):
     """Anything that antifreeze raises on purpose.
 
     The facts behind the message (``file``, ``row_group``, ``row``, ``column``, ...) are attributes, so that a
-    program can act on them without reading the text.
+    program can act on them without reading the text. They are what was found: a name with a line break in it is one
+    with a line break. Only users, passwords and signatures in addresses are taken out of them.
+
+    The text is safe to print and to log: names and messages that it is built from cannot add a line to it, steer a
+    terminal, or make it long, and what looks like a secret is hidden.
+
+    Args:
+        message: the problem, on one line. A line break in it can only come from a fact, and is shown as ``\\n``.
+        hint: what to do, on one line.
+        lines: more about the problem, each shown on its own line below it.
+        **facts: set as attributes.
     """
 
     retry: Any = None
     """What could be tried again without what failed; for the loader's own use."""
 
-    def __init__(self, message: str, *, hint: str = "", **facts: Any) -> None:
+    def __init__(self, message: str, *, hint: str = "", lines: Iterable[str] = (), **facts: Any) -> None:
+        # Invariant: this is the only place where an error becomes text, and the only breaks in it are those made here.
+        self._problem = one_line(message, _MAX_MESSAGE_CHARS)
+        self.lines = tuple(clean_lines(lines))
+        self.message = self._problem + indented(self.lines, by="  ")
+        self.hint = one_line(hint, _MAX_MESSAGE_CHARS)
         # Not super(): an error that is also of the user's kind must not run that kind's constructor.
-        Exception.__init__(self, f"{message}\n  hint: {hint}" if hint else message)
-        self.message = message
-        self.hint = hint
-        self.facts = facts
-        for name, value in facts.items():
+        Exception.__init__(self, f"{self.message}\n  hint: {self.hint}" if hint else self.message)
+        self.facts = {name: _without_credentials(value) for name, value in facts.items()}
+        for name, value in self.facts.items():
             setattr(self, name, value)
 
     # Exceptions pickle by replaying ``args``, which would lose the facts and print the hint twice.
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.message, self.hint, self.facts)
+        return _rebuild, (type(self), self._problem, self.hint, self.facts, self.lines)
 
     def __str__(self) -> str:
         # KeyError would print the repr of the message, line breaks and all.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Any
 
 from antifreeze.core._errors import StateMismatch
+from antifreeze.core._logs import get_logger
 
-logger = logging.getLogger("antifreeze")
+logger = get_logger()
 
 Differences = dict[str, tuple[Any, Any]]
 """What the state says and what the loader has, by name."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import dataclass
 
+from antifreeze.core import Lines, get_logger, one_line
 from antifreeze.crew._stacks import ask_for_stacks
 from antifreeze.crew._words import lines_of
 from antifreeze.supervise import (
@@ -23,7 +23,7 @@ from antifreeze.supervise import (
     parse_stack,
 )
 
-logger = logging.getLogger("antifreeze")
+logger = get_logger()
 
 _AWAY_S = 3.0
 """If nobody has looked for so long, it is we who stood still."""
@@ -74,7 +74,7 @@ class Bedside:
             then = "it is replaced" if is_stuck else "no worker can be started"
             if not self._is_awaited:
                 then = "it is ended" if is_stuck else "workers are started without it"
-            rest = "" if sight.warned else f"{lines_of(finding)}\n  hint: {finding.hint}"
+            rest = Lines("" if sight.warned else f"{lines_of(finding)}\n  hint: {one_line(finding.hint)}")
             logger.warning("antifreeze: %s: it %s; %s%s", what, finding.title, then, rest)
             sight.warned = True
         sight.glance, sight.look, sight.at_s = after, look(self._pid), now_s

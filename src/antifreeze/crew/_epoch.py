@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from functools import partial
 from typing import Any, NamedTuple
 
 from antifreeze.child import Result, Share, Task, UserError, failure_of
-from antifreeze.core import AntifreezeError, NotPicklable
+from antifreeze.core import AntifreezeError, NotPicklable, get_logger
 from antifreeze.crew._crew import Crew
 from antifreeze.crew._failures import Decide, can_go_on, timed_out, user_error
 from antifreeze.crew._history import History
@@ -23,7 +22,7 @@ from antifreeze.ranks import Place, Trouble
 from antifreeze.supervise import Finding, Skip
 from antifreeze.transport import Inbox, Packed, Record, Stage, unpack
 
-logger = logging.getLogger("antifreeze")
+logger = get_logger()
 
 END = object()
 """Stands for a batch where there is none. Not StopIteration: user code may raise that, and would end the epoch."""

@@ -18,8 +18,9 @@ from antifreeze.core import (
     StateMismatch,
     UserCodeError,
     WorkerDied,
+    clean_block,
 )
-from antifreeze.crew._words import lines_of
+from antifreeze.crew._words import evidence_lines
 from antifreeze.supervise import Finding
 
 
@@ -55,12 +56,9 @@ def never_ready(times: int, why: Finding | None) -> WorkerDied:
         what = f"the process that workers are started from ended {times} times before it was ready"
         hint = "its own messages stand above, on stderr; try `python -c 'import numpy, torch'`"
         return WorkerDied(what, hint=hint, worker=-1, cause="startup")
-    what = (
-        f"the process that workers are started from did not answer, {times} times; the last one {why.title}"
-        f"{lines_of(why)}"
-    )
+    what = f"the process that workers are started from did not answer, {times} times; the last one {why.title}"
     hint = f"{why.hint} It only imports: `python -X importtime -c 'import numpy, torch'` may show where it stands"
-    return WorkerDied(what, hint=hint, worker=-1, cause=why.cause.value)
+    return WorkerDied(what, lines=evidence_lines(why), hint=hint, worker=-1, cause=why.cause.value)
 
 
 Decide = Callable[[AntifreezeError], Any] | None
@@ -81,7 +79,7 @@ class WorkerTraceback(Exception):
     __module__ = "antifreeze"
 
     def __str__(self) -> str:
-        return f"\n{self.args[0].rstrip()}"
+        return f"\n{clean_block(self.args[0].rstrip())}"
 
 
 _NOT_REPEATED: dict[str, type[AntifreezeError]] = {"NotTheSame": NotRepeatable, "NotAsSaved": StateMismatch}
@@ -92,8 +90,7 @@ def user_error(
 ) -> AntifreezeError:
     """Return the error for something that user code raised; ``original`` is it, if it was raised in this process."""
     batch = f"batch {step}, " if step >= 0 and not place.startswith("batch ") else ""
-    where = f"  in {worker}, {batch}{place}"
-    why = f"\n  {failure.explanation}" if failure.explanation else ""
+    lines = [line for line in (failure.explanation, f"in {worker}, {batch}{place}") if line]
     facts: dict[str, Any] = {"step": step, "sample": failure.sample, "worker": worker}
     cause: BaseException = WorkerTraceback(failure.traceback)
     error: AntifreezeError
@@ -102,24 +99,26 @@ def user_error(
             "make the dataset deterministic (seed it, sort what it lists), or give it state_dict() and "
             "load_state_dict(); a map-style dataset needs neither"
         )
-        error = _NOT_REPEATED[failure.kind](f"{failure.message}\n{where}", hint=hint, **facts)
+        error = _NOT_REPEATED[failure.kind](failure.message, lines=lines, hint=hint, **facts)
         error.__cause__ = cause
         return error
     if "cannot be pickled" in failure.what:
         hint = "return tensors, arrays, numbers, texts or other objects that can be pickled; not functions or handles"
-        error = NotPicklable(f"{failure.what}: {failure.kind}: {failure.message}\n{where}", hint=hint, path="", **facts)
+        error = NotPicklable(
+            f"{failure.what}: {failure.kind}: {failure.message}", lines=lines, hint=hint, path="", **facts
+        )
         error.__cause__ = cause
         return error
     if failure.kind == "ReturnedNone":
-        return UserCodeError(f"{failure.what} returned None\n{where}", hint=failure.message, **facts)
+        return UserCodeError(f"{failure.what} returned None", lines=lines, hint=failure.message, **facts)
     if original is None and (original := _rebuilt(failure)) is not None:
         original.__cause__ = cause
         cause = original
     said = f": {failure.message}" if failure.message else ""
-    problem = f"{failure.what} raised {failure.kind}{said}{why}\n{where}"
+    problem = f"{failure.what} raised {failure.kind}{said}"
     hint = 'its traceback stands above; on_error="skip" leaves such samples out and reports them'
     error = mixed_error(_class_of(failure, original))(
-        problem, hint=hint if failure.can_skip else "its traceback stands above", **facts
+        problem, lines=lines, hint=hint if failure.can_skip else "its traceback stands above", **facts
     )
     error.__cause__ = cause
     return error
@@ -174,7 +173,8 @@ def mixed_error(kind: type | None) -> type[UserCodeError]:
 def timed_out(timeout_s: float, lines: Sequence[str]) -> Stalled:
     """Return the error for a batch that has not come in the time that the user has set."""
     return Stalled(
-        "\n  ".join([f"DataLoader timed out after {timeout_s:g} seconds without a batch", *lines]),
+        f"DataLoader timed out after {timeout_s:g} seconds without a batch",
+        lines=lines,
         hint="timeout= sets how long to wait for a batch; stall_limit= how long a worker may stand still",
         silent_s=timeout_s,
     )
@@ -182,17 +182,18 @@ def timed_out(timeout_s: float, lines: Sequence[str]) -> Stalled:
 
 def fault_error(finding: Finding, *, worker: str, step: int, place: str, attempts: int) -> AntifreezeError:
     """Return the error for a task that has cost its workers again and again."""
-    evidence = lines_of(finding)
     times = "twice" if attempts == 2 else f"{attempts} times"
     facts: dict[str, Any] = {"step": step, "sample": place, "worker": worker, "cause": finding.cause.value}
     if finding.exit_code is not None:
         return WorkerDied(
-            f"{worker} {finding.title} at {place}, like the worker before it; it was tried {times}{evidence}",
+            f"{worker} {finding.title} at {place}, like the worker before it; it was tried {times}",
+            lines=evidence_lines(finding),
             hint=finding.hint,
             **facts,
         )
     return Stalled(
-        f"{worker} is stuck at {place} ({finding.title}): no progress within its limit; it was tried {times}{evidence}",
+        f"{worker} is stuck at {place} ({finding.title}): no progress within its limit; it was tried {times}",
+        lines=evidence_lines(finding),
         hint=finding.hint,
         silent_s=0.0,
         **facts,

@@ -8,7 +8,6 @@ interpreter exits, and nothing can be left behind when the trainer is killed.
 from __future__ import annotations
 
 import atexit
-import logging
 import math
 import os
 import select
@@ -18,7 +17,7 @@ import weakref
 from collections import deque
 from typing import Any
 
-from antifreeze.core import AntifreezeError
+from antifreeze.core import AntifreezeError, get_logger
 from antifreeze.crew._bell import Bell
 from antifreeze.crew._failures import keeper_failed
 from antifreeze.crew._lineage import Request
@@ -27,7 +26,7 @@ from antifreeze.crew._tree import Kept, Tree, close_all
 from antifreeze.nursery import Spawn, Terminate
 from antifreeze.supervise import Limits
 
-logger = logging.getLogger("antifreeze")
+logger = get_logger()
 
 TEND_S = 0.2
 _MAX_FAULTS = 3

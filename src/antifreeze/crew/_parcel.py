@@ -6,7 +6,6 @@ import ctypes
 import fcntl
 import io
 import itertools
-import logging
 import os
 import pickle
 import sys
@@ -18,12 +17,13 @@ from typing import Any
 import numpy as np
 
 from antifreeze.child import Handing, Payload, Place, SentList
+from antifreeze.core import get_logger
 from antifreeze.crew._culprit import explained
 from antifreeze.crew._modules import needs_torch
 from antifreeze.crew._pickler import Lists, Pickler, registered, spawning
 from antifreeze.transport import FilePart, Mappings, create, map_bytes
 
-logger = logging.getLogger("antifreeze")
+logger = get_logger()
 
 _memcmp = ctypes.CDLL(None).memcmp
 _memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -32,9 +31,10 @@ from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, Modul
 from typing import Any, NamedTuple
 
 from antifreeze.child import Patch, attributes, class_members, module_members
+from antifreeze.core import get_logger
 from antifreeze.crew._modules import is_library
 
-logger = logging.getLogger("antifreeze")
+logger = get_logger()
 
 _MAX_NBYTES = 1 << 20
 _MAX_PATCHES = 200

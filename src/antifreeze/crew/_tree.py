@@ -19,14 +19,13 @@ server, and each worker loads for itself) or FAILED (their crew hears of the err
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from antifreeze.core import AntifreezeError
+from antifreeze.core import AntifreezeError, get_logger
 from antifreeze.crew._failures import never_ready, no_descriptors
 from antifreeze.crew._lineage import Base, Grown, Lineage, Request
 from antifreeze.crew._servers import Server, start_server, streams
@@ -37,7 +36,7 @@ from antifreeze.nursery import Exited, Preloaded, Prepare, Prepared, Retire, Spa
 from antifreeze.supervise import Cause, Finding, Limits
 from antifreeze.transport import Closed
 
-logger = logging.getLogger("antifreeze")
+logger = get_logger()
 
 _CHECK_INTERVAL_S = 0.5
 _MAX_FAILURES = 3

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from antifreeze.core import get_logger
 from antifreeze.crew._history import History
 from antifreeze.crew._member import Member, State
 from antifreeze.crew._stalls import Stalls
@@ -36,7 +36,7 @@ from antifreeze.supervise import (
 )
 from antifreeze.transport import Record, Stage
 
-logger = logging.getLogger("antifreeze")
+logger = get_logger()
 
 _SOON_S = 0.3
 _GLANCE_S = 0.5

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from antifreeze.child import Task
+from antifreeze.core import Lines, indented
 from antifreeze.supervise import Finding
 from antifreeze.transport import Record, Slowest, Stage, repr_of
 
@@ -52,6 +53,11 @@ def slowest_of(name: Callable[[Task, str, int], str], task: Task, slowest: Slowe
     return name(task, f"sample {slowest.sample}", slowest.position) + others, slowest.seconds
 
 
-def lines_of(finding: Finding) -> str:
-    """Return the evidence, each on a line of its own."""
-    return "".join(f"\n    {line}" for line in finding.evidence_lines if line not in finding.title)
+def evidence_lines(finding: Finding) -> list[str]:
+    """Return the evidence as lines of an error, a little to the right of its other lines."""
+    return [f"  {line}" for line in finding.evidence_lines if line not in finding.title]
+
+
+def lines_of(finding: Finding) -> Lines:
+    """Return the evidence for a log, each on its own line."""
+    return indented(evidence_lines(finding), by="  ")

@@ -6,9 +6,12 @@ import os
 import shutil
 import textwrap
 from dataclasses import dataclass
-from typing import TextIO
+from typing import Any, TextIO
+
+from antifreeze.core import clean_block, one_line
 
 _NARROW, _WIDE = 40, 100
+_MAX_PARAGRAPH_CHARS = 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +42,21 @@ class Paper:
         return self._in("2", text)
 
     def wrap(self, text: str, first: str = "", others: str = "") -> str:
-        """Return a paragraph with a line break at its end. Paths and names are never broken."""
+        """Return a paragraph with a line break at its end, cleaned. Paths and names are never broken."""
         wrapper = textwrap.TextWrapper(self.width, first, others, break_long_words=False, break_on_hyphens=False)
-        return wrapper.fill(text) + "\n"
+        return wrapper.fill(one_line(text, _MAX_PARAGRAPH_CHARS)) + "\n"
 
     def _in(self, code: str, text: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if self.colour else text
+
+
+def clean_values(values: Any) -> Any:
+    """Return values for JSON whose texts are cleaned: a program may print them. Texts of several lines keep these."""
+    if isinstance(values, str):
+        return str(clean_block(values)) if "\n" in values else one_line(values, _MAX_PARAGRAPH_CHARS)
+    if isinstance(values, dict):
+        return {name: clean_values(value) for name, value in values.items()}
+    return [clean_values(value) for value in values] if isinstance(values, list | tuple) else values
 
 
 def paper_of(stream: TextIO | None) -> Paper:

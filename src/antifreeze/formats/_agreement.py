@@ -106,7 +106,8 @@ def _mismatch(model: str, count: int, differing: dict[str, list[str]]) -> Schema
         lines.append(f"and {len(differing) - _SHOWN:,} more files")
     first = next(iter(differing))
     return SchemaMismatch(
-        f"{len(differing):,} of {count:,} files do not have the columns of {model}:\n    " + "\n    ".join(lines),
+        f"{len(differing):,} of {count:,} files do not have the columns of {model}:",
+        lines=[f"  {line}" for line in lines],
         hint=_HINT,
         file=first,
         model=model,

@@ -137,7 +137,7 @@ def _check_marks(path: str, size: int, head: bytes, tail: bytes) -> None:
     if not tail.endswith(_MAGIC):
         if not head.startswith(_MAGIC):
             hint = "take it out of the folder, or name the files to read by a list or a glob"
-            raise _corrupt(path, f"is not a Parquet file (starts with {head!r})", hint)
+            raise _corrupt(path, "is not a Parquet file: it neither begins nor ends as one", hint)
         raise _corrupt(path, "has no footer: it was probably cut off while it was written or copied")
     if size < _END_BYTES + len(_MAGIC):
         raise _corrupt(path, f"is too short for a Parquet file ({size} bytes)")

@@ -42,6 +42,7 @@ import sys
 import time
 from typing import Any, NoReturn
 
+from antifreeze.core import one_line
 from antifreeze.nursery._ahead import Sources, read_ahead
 from antifreeze.nursery._messages import (
     Branch,
@@ -224,7 +225,7 @@ class _Server:
         try:
             pid = os.fork()
         except OSError as error:  # no room for another process
-            print(f"antifreeze: a worker could not be started: {error}", file=sys.stderr)
+            print(f"antifreeze: a worker could not be started: {one_line(error)}", file=sys.stderr)
             self._channel.send_nowait(Exited(message.token, 0, os.EX_OSERR))
             return
         finally:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
 import time
 from collections.abc import Callable
 
+from antifreeze.core import get_logger
 from antifreeze.ranks._store import JobStore
 
-logger = logging.getLogger("antifreeze")
+logger = get_logger()
 
 Errand = Callable[[JobStore], None]
 

@@ -7,7 +7,6 @@ speaks: it kills nothing, raises nothing, and holds up neither training nor the 
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import threading
 import time
@@ -15,6 +14,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Self, TypeVar
 
+from antifreeze.core import get_logger
 from antifreeze.ranks._courier import Courier
 from antifreeze.ranks._judge import Told
 from antifreeze.ranks._record import Standing
@@ -22,7 +22,7 @@ from antifreeze.ranks._round import Round
 from antifreeze.ranks._store import JobStore, default_store
 from antifreeze.ranks._where import distributed_module
 
-logger = logging.getLogger("antifreeze")
+logger = get_logger()
 
 T = TypeVar("T")
 

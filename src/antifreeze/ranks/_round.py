@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import math
 import os
 from collections import deque
 from collections.abc import Mapping, Sequence
 
+from antifreeze.core import get_logger
 from antifreeze.ranks._courier import Courier
 from antifreeze.ranks._judge import Kind, Seen, Told, Verdict, concerning, judge
 from antifreeze.ranks._processes import state_of, this_process
@@ -19,7 +19,7 @@ from antifreeze.ranks._store import JobStore, job_key, node_key, rank_key
 from antifreeze.ranks._where import local_rank
 from antifreeze.ranks._words import say, say_store
 
-logger = logging.getLogger("antifreeze")
+logger = get_logger()
 
 Answer = dict[str, bytes]
 

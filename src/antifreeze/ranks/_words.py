@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from antifreeze.core import Lines, one_line
 from antifreeze.ranks._judge import Change, Kind, News, Verdict
 from antifreeze.ranks._record import Record
 
@@ -24,12 +27,16 @@ _UNKNOWN = (
 )
 
 
-def say(news: News, *, rank: int, world_size: int, idle_s: float, state: str | None = None, store: str = "") -> str:
+def say(news: News, *, rank: int, world_size: int, idle_s: float, state: str | None = None, store: str = "") -> Lines:
     """Return the text of a warning on rank ``rank``, which has taken no batch for ``idle_s``.
 
     ``state`` is the letter of the process that is spoken of, ``gone``, or None where it cannot be seen. ``store`` is
     where the job's store is, if it is the store that does not answer.
     """
+    return Lines(_said(_clean(news), rank, world_size, idle_s, state, one_line(store)))
+
+
+def _said(news: News, rank: int, world_size: int, idle_s: float, state: str | None, store: str) -> str:
     then = news.verdict.record
     who = _who(then, rank, world_size)
     if news.change is Change.OVER:
@@ -45,6 +52,19 @@ def say(news: News, *, rank: int, world_size: int, idle_s: float, state: str | N
         return f"{text}its workers move, and take long; {_culprit(then, 'is')}{ours}\n  hint: {hint}"
     healed = f"rank {then.rank} replaces the worker by itself" if then.cause else f"look at the log of rank {then.rank}"
     return f"{text}{_culprit(then, 'stands')}{ours}\n  hint: {healed}; nothing is killed from here"
+
+
+def _clean(news: News) -> News:
+    """Return what is spoken of with texts that are fit to be logged, whoever wrote them."""
+    now = None if news.now is None else _clean_record(news.now)
+    return news._replace(verdict=news.verdict._replace(record=_clean_record(news.verdict.record)), now=now)
+
+
+def _clean_record(record: Record) -> Record:
+    texts: dict[str, Any] = {
+        name: one_line(value) for name, value in record._asdict().items() if isinstance(value, str)
+    }
+    return record._replace(**texts)
 
 
 def say_store(where: str, silent_s: float, *, idle_s: float) -> str:

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from antifreeze.core import one_line
 from antifreeze.supervise._causes import Cause
 
 COLUMNS = 100
@@ -24,6 +25,7 @@ MUCH_MEMORY = 4_000_000_000
 
 _SHOWN = 5  # skips and restarts in the text; all of them are in the fields
 _LABEL = 11
+_MAX_ENTRY_CHARS = 20_000
 _MAKES_FASTER = {
     "start": "importing modules and loading the dataset",
     "read": "reading files; a faster disk, larger files or fewer columns",
@@ -266,8 +268,7 @@ def _count(number: int, noun: str) -> str:
 
 def _plain(text: str) -> str:
     """Return text on one line that cannot steer a terminal: names of samples and errors come from outside."""
-    line = " ".join(text.split())
-    return "".join(c if c.isprintable() else "?" for c in line)[:500]
+    return one_line(" ".join(text[:_MAX_ENTRY_CHARS].split()))
 
 
 def _size(nbytes: int) -> str:

@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from antifreeze.core import one_line
+
 _HEAD = re.compile(r"(?:Current thread|Thread|Stack)\b.*\(most recent call first\):")
 _FRAME = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')
 # A process may run another interpreter than we do, with a standard library and an antifreeze of its own.
@@ -29,7 +31,7 @@ class Frame:
     function: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line} in {self.function}"
+        return one_line(f"{self.file}:{self.line} in {self.function}")
 
 
 def parse_stack(text: str) -> tuple[Frame, ...]:

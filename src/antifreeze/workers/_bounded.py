@@ -18,9 +18,9 @@ _LOOK_S = 0.5
 
 def stalled(notes: Sequence[Note], silent_s: float) -> Stalled:
     """Return the error that names what each thread stands at."""
-    threads = "\n  ".join(describe(note) for note in notes)
     return Stalled(
-        f"no decoder thread has moved for {silent_s:.1f} s:\n  {threads}",
+        f"no decoder thread has moved for {silent_s:.1f} s:",
+        lines=[describe(note) for note in notes],
         hint="a read that never returns is a dead disk, network mount or object store: check the file named above; "
         "timeout= sets how long to wait",
         silent_s=silent_s,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from antifreeze.doctor._terminal import Paper
+from antifreeze.core import clean_block, one_line
+from antifreeze.doctor._terminal import Paper, clean_values
 from antifreeze.doctor.check._finding import Finding
 
 MOST = 6
@@ -25,9 +26,9 @@ def as_text(findings: Sequence[Finding], notes: Sequence[str], paper: Paper, *, 
 
 def _block(finding: Finding, paper: Paper) -> str:
     strong = paper.red if finding.code.weight == 0 else paper.bold
-    head = f"{paper.bold(finding.place)}: {strong(finding.code.value)} ({finding.code.weight.words})\n"
+    head = f"{paper.bold(one_line(finding.place))}: {strong(finding.code.value)} ({finding.code.weight.words})\n"
     # Lines of code are left as they are: a diff that was wrapped cannot be applied.
-    change = "".join(f"    {line}\n" for line in finding.change.splitlines())
+    change = "".join(f"    {line}\n" for line in clean_block(finding.change).split("\n") if finding.change)
     return f"{head}{paper.wrap(finding.reason, '  ', '  ')}{change}  {paper.dim(finding.link)}\n"
 
 
@@ -46,4 +47,4 @@ def as_json(findings: Sequence[Finding], notes: Sequence[str], errors: Sequence[
         }
         for finding in findings
     ]
-    return json.dumps({"findings": rows, "notes": list(notes), "errors": list(errors)}, indent=2)
+    return json.dumps(clean_values({"findings": rows, "notes": list(notes), "errors": list(errors)}), indent=2)

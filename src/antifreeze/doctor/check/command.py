@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from antifreeze.core import clean_lines, one_line
 from antifreeze.doctor._terminal import paper_of
 from antifreeze.doctor.check._check import check_script
 from antifreeze.doctor.check._facts import Facts
@@ -30,10 +31,10 @@ def main(arguments: list[str]) -> int:
         print(as_json(findings, remarks, errors))
     else:
         for error in errors:
-            print(f"could not check {error}", file=sys.stderr)
+            print(f"could not check {one_line(error)}", file=sys.stderr)
         print(as_text(findings, remarks, paper_of(sys.stdout), everything=options.all), end="")
         if not findings and not errors:
-            print(f"nothing found: {', '.join([*options.scripts, 'this machine'])}")
+            print(f"nothing found: {', '.join([*clean_lines(options.scripts), 'this machine'])}")
     return COULD_NOT if errors else FOUND if findings else NOTHING
 
 

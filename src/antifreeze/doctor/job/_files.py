@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from antifreeze.doctor.job._secrets import clean
+from antifreeze.core import one_line
 from antifreeze.supervise import Look
 
 _PROC = Path("/proc")
@@ -58,7 +58,7 @@ def mount_of(path: str, table: str) -> Mount:
             continue
         point = _plain(fields[4])
         if len(point) >= len(best) and (path == point or path.startswith(point.rstrip("/") + "/")):
-            best, found = point, Mount(f"{point} ({kind[0]}, {clean(_plain(kind[1]))})", fields[2])
+            best, found = point, Mount(f"{point} ({kind[0]}, {one_line(_plain(kind[1]), 200)})", fields[2])
     return found
 
 

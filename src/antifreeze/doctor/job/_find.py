@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from antifreeze.core import one_line, redact_command
 from antifreeze.doctor._suggest import closest
 from antifreeze.doctor.job._processes import command_of
-from antifreeze.doctor.job._secrets import without_secrets
 from antifreeze.supervise import state_of
 
 _PROC = Path("/proc")
@@ -32,7 +32,7 @@ def find_job(wanted: str | None, *, proc: Path = _PROC) -> int:
     mine = _python_processes(proc)
     if wanted is not None:
         found = [pid for pid, command in mine.items() if any(wanted in word for word in command)]
-        what = f"a Python process with {wanted!r} in its command line"
+        what = f"a Python process with {one_line(repr(wanted))} in its command line"
     else:
         found = [pid for pid in mine if _trains(pid, proc)]
         what = "a Python process of this user that has torch loaded"
@@ -44,8 +44,8 @@ def find_job(wanted: str | None, *, proc: Path = _PROC) -> int:
         raise NotFound(
             f"there is no such job: no {what.removeprefix('a ')} was found. Give its process id.", _hint(wanted)
         )
-    rows = "\n".join(f"  {pid}  {' '.join(without_secrets(mine[pid]))[:100]}" for pid in tops[:20])
-    raise NotFound(f"there are {len(tops)} such jobs; give the process id of one:\n{rows}")
+    rows = "".join(f"\n  {pid}  {one_line(' '.join(redact_command(mine[pid])), 100)}" for pid in tops[:20])
+    raise NotFound(f"there are {len(tops)} such jobs; give the process id of one:{rows}")
 
 
 def _hint(wanted: str | None) -> str:
@@ -55,7 +55,7 @@ def _hint(wanted: str | None) -> str:
     if command := closest(wanted, ("check", "report", "run")):
         return f"did you mean `antifreeze doctor {command}`?"
     if wanted.endswith(".py") and Path(wanted).is_file():
-        return f"to check a script before it runs, use `antifreeze doctor check {wanted}`"
+        return f"to check a script before it runs, use `antifreeze doctor check {one_line(wanted)}`"
     if wanted[:1].isdecimal():
         return f"a process id has digits only, {wanted!r} was looked for as a part of a command line"
     return ""

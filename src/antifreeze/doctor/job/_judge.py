@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from antifreeze.core import clean_lines, one_line
 from antifreeze.doctor.job._diagnosis import Confidence, Diagnosis, Suspect, Verdict
 from antifreeze.doctor.job._idle import lost
 from antifreeze.doctor.job._limits import last_threads, more_lines
@@ -45,6 +46,7 @@ _OPEN = frozenset(
 ) | {Cause.OUT_OF_MEMORY}
 _MOVING = frozenset({Cause.BUSY, Cause.RETRYING, Cause.STARTUP})
 _ORDER = (Verdict.STUCK, Verdict.SLOW, Verdict.HEALTHY)
+_MAX_SUMMARY_CHARS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +85,9 @@ def judge(seen: Observation) -> Diagnosis:
     looked_s = last.at_s - seen.snapshots[0].at_s
     return Diagnosis(
         verdict=verdict,
-        summary=summary(verdict, suspects, standings, looked_s + seen.still_s),
+        summary=one_line(summary(verdict, suspects, standings, looked_s + seen.still_s), _MAX_SUMMARY_CHARS),
         suspects=suspects,
-        notes=(*where_time_goes(standings, workers), *missing(seen)),
+        notes=tuple(clean_lines([*where_time_goes(standings, workers), *missing(seen)], _MAX_SUMMARY_CHARS)),
         sure=all(part.sure for part in parts),
         looked_s=looked_s,
     )
@@ -206,7 +208,7 @@ def _suspect(seen: Observation, standing: Standing, name: str, cause: Cause | No
         finding = Finding(cause=cause, evidence_lines=finding.evidence_lines)
     waited_for = last_threads(standing.last)
     more = more_lines(seen, standing.last, finding.cause)
-    finding = replace(finding, evidence_lines=(*finding.evidence_lines, *more))
+    finding = replace(finding, evidence_lines=tuple(clean_lines([*finding.evidence_lines, *more])))
     has_stacks = bool(standing.last.frames) or finding.cause in _SHOWN
     confidence = Confidence.CERTAIN if finding.cause in _CERTAIN and has_stacks else Confidence.LIKELY
     if finding.cause is Cause.UNKNOWN or not has_stacks:
@@ -216,7 +218,7 @@ def _suspect(seen: Observation, standing: Standing, name: str, cause: Cause | No
         name=name,
         finding=finding,
         confidence=confidence,
-        sample=standing.last.sample,
+        sample=one_line(standing.last.sample, 200),
         still_s=standing.still_s,
         frames=user_frames(waited_for[0].frames if waited_for else standing.evidence.frames),
         folder=standing.last.folder,

@@ -9,9 +9,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from antifreeze.core import one_line, redact_command
 from antifreeze.doctor._cgroup import memory_of
 from antifreeze.doctor.job._files import Place, place_of
-from antifreeze.doctor.job._secrets import clean, without_secrets
 from antifreeze.doctor.job._seen import Machine, Process, Thread
 from antifreeze.doctor.job._waits import Wait, libraries_of, wait_of
 from antifreeze.supervise import children_of, look, oom_kills, rss_of
@@ -50,7 +50,7 @@ def read_process(pid: int, *, closely: bool = True, proc: Path = _PROC) -> Proce
         parent=int(fields[1]),
         name=_text(home / "comm").strip(),
         program=_link(home / "exe").rpartition("/")[2],
-        command=without_secrets(command_of(pid, proc=proc)) if safe else (),
+        command=redact_command(command_of(pid, proc=proc)) if safe else (),
         folder=_link(home / "cwd"),
         state=fields[0],
         cpu_s=_seconds(fields[11:13]),
@@ -104,7 +104,7 @@ def _last_error(stderr: Path) -> str:
     except OSError:
         return ""
     lines = text.rpartition("in _feed")[2].splitlines() if "in _feed" in text else []
-    return clean(next((line for line in lines[1:] if line and not line.startswith(" ")), ""))
+    return one_line(next((line for line in lines[1:] if line and not line.startswith(" ")), ""))
 
 
 def _threads(pid: int, closely: bool, proc: Path) -> Iterator[Thread]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from antifreeze.doctor._terminal import Paper
+from antifreeze.core import clean_block, one_line
+from antifreeze.doctor._terminal import Paper, clean_values
 from antifreeze.doctor.job._diagnosis import Diagnosis, Suspect, Verdict
 from antifreeze.doctor.job._fix import Fix
 
@@ -41,10 +42,15 @@ def _what_to_do(suspect: Suspect, fixes: tuple[Fix, ...], paper: Paper) -> str:
     for fix in fixes:
         text += "\n" + paper.wrap(fix.words, "  ", "  ")
         if fix.command:
-            text += f"    {paper.bold(fix.command)}\n"
+            text += f"    {paper.bold(one_line(fix.command))}\n"
         # A diff that was wrapped or indented cannot be applied.
-        text += "".join(_coloured(line, paper) for line in fix.diff.splitlines(keepends=True))
+        text += "".join(_coloured(line, paper) for line in _rows(fix.diff))
     return f"{text}\n  {paper.dim(suspect.link)}\n"
+
+
+def _rows(diff: str) -> list[str]:
+    """Return the lines of a diff as they are, but for what would steer a terminal."""
+    return clean_block(diff).splitlines(keepends=True)
 
 
 def _coloured(line: str, paper: Paper) -> str:
@@ -62,7 +68,7 @@ def _row(suspect: Suspect, paper: Paper) -> str:
 
 def as_values(diagnosis: Diagnosis, fixes: tuple[Fix, ...], pid: int) -> dict[str, Any]:
     """Return everything as values that JSON knows. The keys are a promise."""
-    return {
+    values = {
         "pid": pid,
         "verdict": diagnosis.verdict.value,
         "summary": diagnosis.summary,
@@ -86,3 +92,5 @@ def as_values(diagnosis: Diagnosis, fixes: tuple[Fix, ...], pid: int) -> dict[st
         "fixes": [{"words": fix.words, "diff": fix.diff, "command": fix.command} for fix in fixes],
         "notes": list(diagnosis.notes),
     }
+    cleaned: dict[str, Any] = clean_values(values)
+    return cleaned

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
+from antifreeze.core import one_line
 from antifreeze.doctor._cgroup import memory_of
 from antifreeze.doctor._terminal import Paper
 from antifreeze.doctor.job._diagnosis import Verdict
@@ -39,7 +40,7 @@ def run(command: list[str], *, stall_s: float, folder: Path, say: Callable[[str]
     try:
         process = subprocess.Popen(command)  # noqa: S603  it is the user's own
     except OSError as error:
-        say(f"antifreeze doctor: {command[0]} cannot be started: {error.strerror}\n")
+        say(f"antifreeze doctor: {one_line(command[0])} cannot be started: {error.strerror}\n")
         return 127 if isinstance(error, FileNotFoundError) else 126
     with _signals_for(process), ThreadPoolExecutor(_AT_ONCE) as pool:
         watch = _Watch(process.pid, stall_s, folder, say, paper, pool)
@@ -110,9 +111,9 @@ class _Watch:
         folder = self._folder / f"{self._pid}-{self._number}"
         try:
             keep(folder, seen, fixes, as_text(diagnosis, fixes, Paper()))
-            kept = f"kept: antifreeze doctor report {folder}"
+            kept = f"kept: antifreeze doctor report {one_line(folder)}"
         except OSError as error:  # a full disk must not end the watch
-            kept = f"it could not be kept in {folder}: {error.strerror}"
+            kept = f"it could not be kept in {one_line(folder)}: {error.strerror}"
         stood_s = still_s + diagnosis.looked_s
         head = f"\nantifreeze doctor: no progress for {stood_s:.0f} s; the job is left alone\n\n"
         self._say(f"{head}{as_text(diagnosis, fixes, self._paper)}\n{kept}\n\n")

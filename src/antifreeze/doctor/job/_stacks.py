@@ -14,7 +14,7 @@ import traceback
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from antifreeze.doctor.job._secrets import clean
+from antifreeze.core import one_line
 from antifreeze.doctor.job._seen import Stack
 from antifreeze.supervise import Frame
 
@@ -157,7 +157,7 @@ def _sample(frame: dict[str, Any]) -> str:
     if not frame["filename"].endswith(_FETCH):
         return ""
     found = next((local["repr"] for local in frame["locals"] or () if local["name"] == "idx"), None)
-    return clean(found or "")
+    return one_line(found or "", 200)
 
 
 def _why(text: str) -> str:

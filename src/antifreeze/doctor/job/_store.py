@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from antifreeze.core import redact
 from antifreeze.doctor.job._fix import Fix
 from antifreeze.doctor.job._seen import Observation, from_values, to_values
 
@@ -19,10 +20,19 @@ class CannotRead(Exception):
 def keep(folder: Path, seen: Observation, fixes: tuple[Fix, ...], text: str) -> None:
     """Write everything into a folder, which is made."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / _SEEN).write_text(json.dumps(to_values(seen), indent=1), encoding="utf-8")
+    (folder / _SEEN).write_text(json.dumps(_redacted(to_values(seen)), indent=1), encoding="utf-8")
     rows = [{"words": fix.words, "diff": fix.diff, "command": fix.command} for fix in fixes]
-    (folder / _FIXES).write_text(json.dumps(rows, indent=1), encoding="utf-8")
+    (folder / _FIXES).write_text(json.dumps(_redacted(rows), indent=1), encoding="utf-8")
     (folder / _TEXT).write_text(text, encoding="utf-8")
+
+
+def _redacted(values: Any) -> Any:
+    """Return values without what looks like a secret, wherever it was seen."""
+    if isinstance(values, str):
+        return redact(values)
+    if isinstance(values, dict):
+        return {name: _redacted(value) for name, value in values.items()}
+    return [_redacted(value) for value in values] if isinstance(values, list | tuple) else values
 
 
 def read(folder: Path) -> tuple[Observation, tuple[Fix, ...]]:

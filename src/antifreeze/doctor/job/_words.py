@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from antifreeze.core import one_line
 from antifreeze.doctor.job._diagnosis import Suspect, Verdict
 from antifreeze.doctor.job._roles import Doing, Job
 from antifreeze.doctor.job._seen import Observation
@@ -91,7 +92,7 @@ def with_places(suspects: Sequence[Suspect], jobs: Sequence[tuple[Job, Standing]
         frames = user_frames(trainer.last.frames, 1)
         inner = f" ({trainer.last.frames[0].function})" if trainer.doings[-1] is Doing.COLLECTIVE else ""
         at = f" at {frames[0]}" if frames else ""
-        places.append(f"{name_of(job)} {trainer.doings[-1].value}{inner}{at}")
+        places.append(one_line(f"{name_of(job)} {trainer.doings[-1].value}{inner}{at}"))
     return tuple(
         replace(s, finding=replace(s.finding, evidence_lines=(*places, *s.finding.evidence_lines)))
         if s.cause is Cause.RANK

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
+from antifreeze.core import one_line
 from antifreeze.doctor._suggest import closest
 from antifreeze.doctor._terminal import Paper, paper_of
 from antifreeze.doctor.job._diagnosis import Diagnosis, Verdict
@@ -23,6 +24,10 @@ from antifreeze.doctor.job._store import CannotRead, keep, read
 HEALTHY, STUCK, COULD_NOT, SLOW = 0, 1, 2, 3
 CODES = {Verdict.HEALTHY: HEALTHY, Verdict.STUCK: STUCK, Verdict.SLOW: SLOW}
 """The exit codes."""
+_FROM_FOLDER = (
+    "All of this, with its commands and diffs, comes from {folder}: whoever wrote that folder chose it. "
+    "Read a command or a diff before you run or apply it."
+)
 EPILOG = "Exit codes: 0 healthy, 1 stuck, 2 wrong usage or could not inspect the job, 3 slow."
 
 
@@ -53,7 +58,7 @@ def look_at(arguments: list[str]) -> int:
         try:
             keep(Path(options.keep), seen, fixes, as_text(diagnosis, fixes, Paper()))
         except OSError as error:
-            print(f"antifreeze doctor: nothing is kept in {options.keep}: {error.strerror}", file=sys.stderr)
+            print(f"antifreeze doctor: nothing is kept in {one_line(options.keep)}: {error.strerror}", file=sys.stderr)
     return say(diagnosis, fixes, pid, as_json=options.json)
 
 
@@ -73,9 +78,9 @@ def report(arguments: list[str]) -> int:
     try:
         seen, fixes = read(Path(options.folder))
     except CannotRead as error:
-        print(f"antifreeze doctor report: {error}", file=sys.stderr)
+        print(f"antifreeze doctor report: {one_line(error)}", file=sys.stderr)
         return COULD_NOT
-    return say(judge(seen), fixes, seen.root, as_json=options.json)
+    return say(judge(seen), fixes, seen.root, as_json=options.json, folder=options.folder)
 
 
 def run_job(arguments: list[str]) -> int:
@@ -92,12 +97,16 @@ def run_job(arguments: list[str]) -> int:
     return run(command, stall_s=options.stall, folder=Path(options.keep), say=to_stderr, paper=paper_of(sys.stderr))
 
 
-def say(diagnosis: Diagnosis, fixes: tuple[Fix, ...], pid: int, *, as_json: bool) -> int:
-    """Print a diagnosis, and return its exit code."""
+def say(diagnosis: Diagnosis, fixes: tuple[Fix, ...], pid: int, *, as_json: bool, folder: str = "") -> int:
+    """Print a diagnosis, and return its exit code. ``folder``: where all of it was read, if it was not seen here."""
     if as_json:
-        print(json.dumps(as_values(diagnosis, fixes, pid), indent=2))
+        source = {"folder": one_line(folder)} if folder else {}
+        print(json.dumps(as_values(diagnosis, fixes, pid) | source, indent=2))
     else:
-        print(as_text(diagnosis, fixes, paper_of(sys.stdout)), end="")
+        paper = paper_of(sys.stdout)
+        print(as_text(diagnosis, fixes, paper), end="")
+        if folder:
+            print("\n" + paper.wrap(_FROM_FOLDER.format(folder=folder)), end="")
     return CODES[diagnosis.verdict]
 
 

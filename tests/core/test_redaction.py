@@ -1,4 +1,4 @@
-"""What of a command line may be shown."""
+"""What of a command line and of a text may be shown."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antifreeze.doctor.job._secrets import HIDDEN, clean, without_secrets
+from antifreeze.core import HIDDEN, redact, redact_command
 
 HUSH = "hunter2Zx"
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
@@ -65,7 +65,7 @@ JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_X
 )
 def test_what_looks_like_a_secret_is_hidden(words: list[str]) -> None:
     """By the name that stands before it, or by the place where it stands."""
-    shown = " ".join(without_secrets(words))
+    shown = " ".join(redact_command(words))
 
     assert HUSH not in shown
     assert HIDDEN in shown or "..." in shown
@@ -94,7 +94,7 @@ def test_what_services_give_out_is_hidden_wherever_it_stands(secret: str, form: 
     """Nobody says that it is one."""
     if "/" in secret and form != "{}":  # may be a path
         return
-    assert secret not in " ".join(without_secrets(["train.py", form.format(secret)]))
+    assert secret not in " ".join(redact_command(["train.py", form.format(secret)]))
 
 
 @pytest.mark.parametrize(
@@ -116,33 +116,33 @@ def test_an_ordinary_command_line_stays_readable(line: str) -> None:
     """It is how a person knows the job."""
     words = line.split(" ") if " -c from" not in line else ["python", "-c", line.removeprefix("python -c ")]
 
-    assert " ".join(without_secrets(words)) == line
+    assert " ".join(redact_command(words)) == line
 
 
 def test_a_flag_without_a_value_hides_nothing_else() -> None:
     """The next flag, and what belongs to it, are shown."""
-    assert without_secrets(["--token", "--epochs", "3"]) == ("--token", "--epochs", "3")
-    assert without_secrets(["--password"]) == ("--password",)
+    assert redact_command(["--token", "--epochs", "3"]) == ("--token", "--epochs", "3")
+    assert redact_command(["--password"]) == ("--password",)
 
 
 def test_what_stands_around_a_secret_is_shown() -> None:
     """The host of an address tells who does not answer."""
-    assert clean(f"https://me:{HUSH}@example.com/data") == f"https://{HIDDEN}@example.com/data"
-    assert clean(f"https://a.b/c?token={HUSH}&part=2") == f"https://a.b/c?token={HIDDEN}&part=2"
-    assert clean(f"--env=HF_TOKEN={HUSH}").startswith("--env=HF_TOKEN=")
+    assert redact(f"https://me:{HUSH}@example.com/data") == f"https://{HIDDEN}@example.com/data"
+    assert redact(f"https://a.b/c?token={HUSH}&part=2") == f"https://a.b/c?token={HIDDEN}&part=2"
+    assert redact(f"--env=HF_TOKEN={HUSH}").startswith("--env=HF_TOKEN=")
 
 
 def test_long_lines_are_cut() -> None:
     """Nobody reads ten thousand files."""
-    assert len(without_secrets(["x"] * 1000)) == 41
-    assert len(without_secrets(["a b " * 1000])[0]) < 250
-    assert without_secrets(["a=" * 5000])
+    assert len(redact_command(["x"] * 1000)) == 41
+    assert len(redact_command(["a b " * 1000])[0]) < 250
+    assert redact_command(["a=" * 5000])
 
 
 @given(st.lists(st.text(alphabet="aB3-_=:/@?& .+", max_size=40), max_size=6))
 def test_any_command_line_can_be_shown(words: list[str]) -> None:
     """One word for each, and nothing is cleaned twice."""
-    shown = without_secrets(words)
+    shown = redact_command(words)
 
     assert len(shown) == len(words)
-    assert len(without_secrets(shown)) == len(shown)
+    assert len(redact_command(shown)) == len(shown)
