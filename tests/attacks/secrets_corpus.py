@@ -91,7 +91,6 @@ $ AWS_ACCESS_KEY_ID=«AKIAIOSFODNN7EXAMPLE» AWS_SECRET_ACCESS_KEY=«wJalrXUtnFE
 $ python train.py --aws-secret-access-key «wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY»
 $ python train.py --aws_session_token=«FwoGZXIvYXdzEBYaDHqa0AP1hunter2Zx»
 $ s3cmd --access_key=«AKIAIOSFODNN7EXAMPLE» --secret_key=«hunter2Zx» ls
-$ s5cmd --credentials-file /etc/aws ls
 $ mc alias set minio https://minio.example.com «accessKey1Zx» «secretKey2Zx»
 $ az login --service-principal -u app -p «hunter2Zx» --tenant t
 $ az storage blob list --account-key «Zm9vYmFyQmF6MTIzNDU2Nzg5MEFCQ0RFRkc=»
@@ -265,6 +264,125 @@ botocore: InvalidAccessKeyId: «AKIAIOSFODNN7EXAMPLE» does not exist
 requests.exceptions.HTTPError: 403 for url: https://a.blob.core.windows.net/c/a?sv=1&sig=«hunter2Zx»
 redis.exceptions.ConnectionError: redis://default:«hunter2Zx»@cache:6379/0
 the state was saved with storage_options={'key': '«accessKey1Zx»', 'secret': '«hunter2Zx»'}
+$ mysql -uroot -p'«s3cr3t!»' -h 10.0.0.5 prod
+$ mysql --host=db --user=train --password «Tr4in#Pass»
+$ sshpass -p '«my pass word 1»' scp a b:/c
+$ curl -s -u "user:«pa:ss@word1»" https://api.example.com/v1
+$ curl -X POST -H "Content-Type: application/json" -H "api-key: «0a1b2c3d4e»" https://x
+$ curl -H "X-Auth-Token:«tok0a1b2c»" https://x
+$ curl --cookie "sid=«abc123DEF»" https://x
+$ curl https://api.telegram.org/bot«110201543:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw»/sendMessage
+$ python train.py --db postgresql+psycopg2://u:«p%40ss»@h/db
+$ python train.py --dsn https://«a1b2c3d4e5f60718293a4b5c6d7e8f90»@sentry.io/42
+$ python train.py --token -«abc123»
+$ python train.py --token=-«abc123»
+$ python train.py --access-token «abc123»
+$ python train.py --hf_access_token «abc123»
+$ python train.py --wandb «a1b2c3d4e5f60718293a4b5c6d7e8f9012345678»
+$ python train.py --wandb_key=«abc123»
+$ python train.py --comet_api_key «abc123»
+$ python train.py --neptune-token «abc123»
+$ python train.py --slack-webhook https://hooks.slack.com/services/«T0/B0/xyz»
+$ python train.py --s3-secret «abc123»
+$ python train.py --s3-key «AKIAABCDEFGHIJKLMNOP»
+$ python train.py --storage-options '{"key": "«accessId99»", "secret": "«abc123»"}'
+$ python train.py --storage_options.secret=«abc123»
+$ python train.py storage.aws.secret_access_key=«abc123» lr=0.1
+$ python train.py '+db={user: me, password: «abc123»}'
+$ python train.py --pass «abc123»
+$ python train.py --passwd=«abc123»
+$ python train.py --pw «abc123»
+$ python train.py --pin «1234»
+$ python train.py --auth=basic:«abc123»
+$ python train.py --private-key "-----BEGIN EC PRIVATE KEY----- «MHcCAQEEIabc» -----END EC PRIVATE KEY-----"
+$ python train.py --jwt «eyJhbGciOi.eyJzdWIi.c2ln»
+$ env "AWS_SESSION_TOKEN=«IQoJb3JpZ2luX2VjEabc»" python train.py
+$ torchrun train.py --smtp-pass «abc123»
+$ ray start --redis-password «abc123»
+$ ray start --head --redis-password=«abc123»
+$ mlflow server --backend-store-uri mysql://u:«abc123»@h/db
+$ aim up --auth-token «abc123»
+$ dvc remote modify --local r secret_access_key «abc123»
+$ gsutil -o Credentials:gs_secret_access_key=«abc123» ls
+$ gcloud auth print «ya29.abcDEF12345»
+$ kubectl create secret docker-registry r --docker-password=«abc123»
+$ kubectl exec pod -- env API_TOKEN=«abc123» ./x
+$ docker run -e "MYSQL_ROOT_PASSWORD=«abc123»" mysql
+$ docker login ghcr.io -u me -p«abc123X»
+$ ansible-playbook x.yml -e "ansible_become_pass=«abc123»"
+$ ansible-playbook x.yml --extra-vars '{"db_pass":"«abc123»"}'
+$ terraform apply -var="db_password=«abc123»"
+$ terraform apply -var db_password=«abc123»
+$ ftp ftp://user:«abc123»@host/x
+$ lftp -u user,«abc123» host
+$ mount -o username=u,password=«abc123»,uid=1 //h/s /m
+$ rclone copy :s3,access_key_id=«abc1»,secret_access_key=«abc123»:b /x
+$ rclone config create x s3 secret_access_key «abc123»
+$ openssl pkcs12 -in a -passin pass:«abc123» -passout pass:«abc456»
+$ keytool -storepass «abc123» -keypass «abc456»
+$ java -Djavax.net.ssl.keyStorePassword=«abc123» -jar x
+$ java -jar x --spring.datasource.password=«abc123»
+$ spark-submit --conf spark.hadoop.fs.s3a.secret.key=«abc123» x.py
+$ spark-submit --conf spark.hadoop.fs.s3a.access.key=«AKIAABCDEFGHIJKLMNOP» x.py
+$ hadoop fs -Dfs.s3a.secret.key=«abc123» -ls /
+$ hadoop fs -Dfs.azure.account.key.a.blob.core.windows.net=«abc123» -ls /
+$ azcopy copy "https://a.blob.core.windows.net/c?sv=1&sig=«abc%2B123»" .
+$ psql "postgresql://h/db?user=me&password=«abc123»"
+$ redis-cli --pass «abc123»
+$ redis-cli --user me --pass «abc123»
+$ mongo --username me --password=«abc123»
+$ mongosh "mongodb://me:«p@ss:w/ord»@h1,h2/db"
+$ influx query -t «abc123»
+$ npm publish --otp=«123456»
+$ npm publish --//registry.npmjs.org/:_authToken=«npm_abc123DEF456ghi»
+$ poetry config pypi-token.pypi «pypi-AgEIcHlabc123»
+$ poetry publish -u me -p «abc123»
+$ pip install --extra-index-url https://__token__:«abc123»@x/simple y
+$ git push https://me:«abc123»@h/r
+$ gh api -H "Authorization: token «abc123»"
+$ wandb login --relogin --host=https://w.example.com «a1b2c3d4»
+$ huggingface-cli login --token=«hf_abc123DEF»
+$ HF_TOKEN="«hf_abc123DEF»" python x.py
+$ snowsql -a acct -u me -p «abc123»
+$ vault write auth/approle/login role_id=x secret_id=«abc123»
+$ consul acl token read -token «abc123»
+$ ldapsearch -D cn=x -w «abc123»
+$ smbclient //h/s «abc123» -U me
+$ 7z a -p«abc123» x.7z y
+$ zip --password «abc123» x y
+$ restic -r x --password-command "echo «abc123»" backup
+$ borg create ssh://me@h/r BORG_PASSPHRASE=«abc123»
+Authorization=Bearer «abc123»
+"authorization":"Bearer «abc123»"
+'x-api-key': '«abc123»'
+access_key="«accessId99»" secret_key="«abc123»"
+AZURE_STORAGE_CONNECTION_STRING=DefaultEndpointsProtocol=https;AccountName=x;AccountKey=«abc123==»;
+SAS: ?sv=2020&ss=b&sig=«abc123%3D»
+pwd=«abc123»
+PWD=«abc123»;UID=sa
+User ID=sa;Password=«abc123»
+secret: «abc123»
+secrets: {token: «abc123»}
+apikey «abc123»
+api key: «abc123»
+private_key_id: «a1b2c3d4e5f60718293a4b5c6d7e8f9012345678»
+token «ghp_abc123DEF456ghi789»
+invalid api key provided: «sk-abc123DEF456ghi789»
+ConnectionError: HTTPSConnectionPool(host='x', port=443): Max retries exceeded with url: /a?token=«abc123» (Caused by ...)
+url: /v1/x?api_key=«abc123»&y=1
+s3fs.S3FileSystem(key='«accessId99»', secret='«abc123»')
+fs = fsspec.filesystem("s3", key="«accessId99»", secret="«abc123»")
+<Session token='«abc123»'>
+Config(hf_token='«abc123»', lr=0.1)
+{"credentials": {"aws_access_key_id": "«accessId99»"}}
+token: "«abc123»"
+{"name": "DB_PASSWORD", "value": "«abc123»"}
+set-cookie: SID=«abc123»; path=/
+password is «abc123»
+my password is '«abc123»'
+user=me pass=«abc123»
+user:me password:«abc123»
+postgres://me@h/db?sslpassword=«abc123»
 """
 
 HARMLESS_LINES = r"""
@@ -383,6 +501,10 @@ llama-3.1-8b-instruct-lora-r16-alpha32-lr2e-4-bs64-seed42
 experiment_2024-08-01_12-30-45_vit_base_patch16_224_in21k
 EfficientNetV2S-ImageNet21k-finetuned-ImageNet1k-384
 convnext_xxlarge.clip_laion2b_soup_ft_in12k
+sshpass -e ssh host
+bq --service_account_credential_file=/etc/gcp.json ls
+ERROR 1045: Access denied for user 'me'@'h' (using password: YES)
+docker run --user 1000:1000 image
 """
 
 HARMLESS_WORDS = """

@@ -38,7 +38,7 @@ _PEM = re.compile(
 )
 _PLAIN_USERS = ("abfs", "abfss", "wasb", "wasbs", "ssh", "git+ssh", "svn+ssh", "sftp", "rsync", "hdfs")
 """What stands before the ``@`` in these is a container or a user, unless there is a colon in it."""
-_ADDRESS = re.compile(r"(?<![\w+.-])([A-Za-z][\w+.-]{0,30})(://)")
+_ADDRESS = re.compile(r"(?<![\w+.-])([A-Za-z][\w+.-]{1,30})(:/{1,2}+)")  # a path that was an address has one slash
 _USER = re.compile(r"[^\s/?#\"'<>`]{1,1000}@")
 _USER_WITH_SLASH = re.compile(r"[^\s/:@?#\"'<>`]{0,200}:(?!\d{1,5}(?:[/?#,]|\Z))[^\s@\"'<>`]{1,500}@(?=[\w.\[-]+)")
 _BARE_USER = re.compile(r"(?<![\w/.@:%-])([\w.-]{1,64}:)([^\s:@/\"',;]{1,128})@(?!sha256:)(?=[A-Za-z0-9])")
@@ -50,7 +50,15 @@ _HEADER = re.compile(
     r"(?i)(?<![\w-])((?:proxy-)?authorization|(?:set-)?cookie|x-[\w-]{0,60}(?:key|token|secret|signature)|(?:private|job|deploy)-token|api-key)"
     r"(\\{0,4}[\"']?\s{0,3}:\s{0,3}\\{0,4}[\"']?)(?=\S)[^\n\"'\\]+"
 )
-_SCHEME = re.compile(r"(?i)(?<![\w-])(bearer|basic|apikey)(\s{1,3})([\w+/.=~-]{6,})")
+_SCHEME = re.compile(r"(?i)(?<![\w-])(bearer|basic|api-?key)(\s{1,3})([\w+/.=~-]{6,})")
+_ENTRY = re.compile(
+    r"(?i)(\bname[\"']?\s{0,3}[:=]\s{0,3}[\"']?)([\w.-]{1,100})([\"']?(?:,|\s|\\n){1,12}[\"']?value[\"']?\s{0,3}[:=]\s{0,3}[\"']?)"
+    r"[^\s\"',}]+"
+)
+_SAID = re.compile(
+    r"(?i)(\b(?:password|passwd|passphrase|secret|api[ _]key|token)\s{1,3}(?:is|was)\s{1,3}[\"'`]?)"
+    r"(?=[^\s\"'`]{0,60}\d)[^\s\"'`]{4,}+"
+)
 _SQL = re.compile(r"(?i)(\b(?:identified\s{1,3}by|password)\s{1,3}(?:password\s{1,3})?)(['\"])[^'\"\n]{1,500}\2")
 _NETRC = re.compile(r"(?i)(\blogin\s{1,3}\S{1,200}\s{1,3}password\s{1,3})\S+")
 _PGPASS = re.compile(r"(?<![\w./:-])([\w.*-]{1,200}:(?:\d{2,5}|\*):[\w*-]{1,100}:[\w*.-]{1,100}:)[^\s\"']+")
@@ -64,7 +72,7 @@ _HERE_STRING = re.compile(r"(<<<\s{0,3})(\"[^\"\n]{1,200}\"|'[^'\n]{1,200}'|[^\s
 _NAME = re.compile(
     r"(?<![\w.-])[+~]{0,2}(-{0,2}[A-Za-z_][\w.-]*+)((?:\\{0,4}[\"'])?\]?\s{0,3}(?:=>|:=|==?|:(?![/:]))\s{0,3})"
 )
-_FLAG = re.compile(r"(?<![\w.-])(--?[A-Za-z][\w.-]*+)((?:\\{0,4}[\"'],?)?\s{1,3}\\{0,4}[\"']?)(?=[^\s\"'\\])")
+_FLAG = re.compile(r"(?<![\w.-])(--?[A-Za-z][\w.-]*+)((?:\\{0,4}[\"'],?)?\s{1,3})(?=\S)")
 _SHORT_FLAG = re.compile(r"((?<![\w-])-p\s{0,2})(?![\s-])([^\s\"'`,;]{3,200})(?=[\s\"'`,;]|\Z)")
 _DIGIT, _LETTER = re.compile(r"\d"), re.compile(r"[A-Za-z]")
 _CALL = re.compile(r"(\b(?:login|authenticate|set_(?:api_)?(?:key|token)|getpass)\(\s{0,3})([\"'])[^\"'\n]{1,500}\2")
@@ -121,7 +129,7 @@ def redact_command(words: Sequence[str]) -> tuple[str, ...]:
 
 def redact_addresses(text: str) -> str:
     """Return a text without credentials in the addresses in it, and otherwise as it is."""
-    return _in_queries(_in_addresses(text)) if "://" in text else text
+    return _in_queries(_in_addresses(text)) if ":/" in text else text
 
 
 def _command(words: Sequence[str]) -> Iterator[str]:
@@ -174,7 +182,7 @@ def _argv(match: re.Match[str]) -> str:
 
 
 def _by_place(text: str) -> str:
-    if "://" in text:
+    if ":/" in text:
         text = _in_queries(_in_addresses(text))
         text = _WEBHOOK.sub(rf"\1{HIDDEN}", text)
     if "@" in text:
@@ -184,6 +192,8 @@ def _by_place(text: str) -> str:
         text = _PGPASS.sub(rf"\1{HIDDEN}", text)
     text = _SCHEME.sub(_scheme, text)
     text = _CALL.sub(rf"\1\2{HIDDEN}\2", text)
+    text = _ENTRY.sub(lambda m: f"{m[1]}{m[2]}{m[3]}{HIDDEN}" if secrecy_of(m[2]) else m[0], text)
+    text = _SAID.sub(rf"\1{HIDDEN}", text)
     text = _SQL.sub(rf"\1\2{HIDDEN}\2", text)
     text = _NETRC.sub(rf"\1{HIDDEN}", text)
     if "$" in text:
@@ -202,7 +212,8 @@ def _in_addresses(text: str) -> str:
         user = _USER.match(text, found.end())
         if user is None or ":" not in user[0]:
             user = _USER_WITH_SLASH.match(text, found.end()) or user
-        if user is None or (found[1].lower() in _PLAIN_USERS and ":" not in user[0]):
+        is_plain = found[1].lower() in _PLAIN_USERS or found[2] == ":/"
+        if user is None or (is_plain and ":" not in user[0]):
             continue
         parts += [text[at : found.end()], f"{HIDDEN}@"]
         at = user.end()

@@ -68,7 +68,7 @@ _AFTER = _table(
     """
 )
 """The word after one of these is a secret, unless it is an option."""
-_OTHERS = frozenset({"htpasswd", "mc", "xfreerdp", "aws", "rclone"})
+_OTHERS = frozenset({"htpasswd", "mc", "xfreerdp", "aws", "rclone", "dvc", "gsutil", "poetry"})
 _TOOLS = frozenset(_SEPARATE) | frozenset(_ATTACHED) | frozenset(_AFTER) | _OTHERS
 _OTHER_P = _table(
     """
@@ -86,6 +86,7 @@ _BARE_NAME = re.compile(
     r"[\w.:/-]*(?:_|\b)(?:secret_access_key|session_token|auth_?token|api_?key|secret_?key|access_?token|requirepass)\Z",
     re.IGNORECASE,
 )
+_BARE_WORDS = ("password", "passwd", "passphrase")
 _TOOL = re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, sorted(_TOOLS, key=len, reverse=True)))})(?=[\s'\"])")
 _OTHER_TOOL = re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, sorted(_OTHER_P, key=len, reverse=True)))})\s")
 _NOT_A_WORD = re.compile(r"[0-9A-Z!@#$%^&*]")
@@ -131,13 +132,16 @@ class Reader:
             self._option = word if self._takes_secret(word) else ""
         elif self._is_positional(word):
             kind = WordKind.SECRET
-        elif "=" not in word and len(word) < 120 and _BARE_NAME.match(word) and self._is_command():
+        elif self._names_secret(word):
             self._option = word
         self._remember(word)
         return kind
 
-    def _is_command(self) -> bool:
-        return not self._is_text or bool(self._tools)
+    def _names_secret(self, word: str) -> bool:
+        """True if a word that is no option names the secret after it: ``aws configure set aws_secret_access_key X``."""
+        if "=" in word or len(word) >= 120 or (self._is_text and not self._tools):
+            return False
+        return bool(_BARE_NAME.match(word)) or (not self._is_text and word.lower() in _BARE_WORDS)
 
     def _remember(self, word: str) -> None:
         name = word.rpartition("/")[2].lower()
@@ -154,8 +158,8 @@ class Reader:
             return False
         if option in ("-p", "-P") and not self._has_only_passwords():
             return not _PORTS.match(word)
-        if option in ("-u", "-U", "--user", "--proxy-user"):  # often a user alone
-            return any(mark in word for mark in ":%,")
+        if option in ("-u", "-U", "--user", "--proxy-user"):  # often a user alone, or a user and a group
+            return any(mark in word for mark in ":%,") and not _PORTS.match(word) and not word.startswith("$")
         if option in ("-b", "--cookie"):
             return "=" in word
         if secrecy_of(option) is Secrecy.WEAK and not option.lower().endswith(("token", "auth", "pass")):
@@ -183,6 +187,8 @@ class Reader:
             return False
         if any(word in _SEPARATE.get(tool, ()) for tool in self._tools):
             return True
+        if word == "--user":
+            return True
         if word == "-p":
             return not self._is_text and not any(tool in _OTHER_P for tool in self._tools)
         return len(word) > 2 and not self._is_text and secrecy_of(word) is not Secrecy.NONE
@@ -195,6 +201,8 @@ class Reader:
             return True
         if "htpasswd" in self._tools:
             return len(self._positionals) == 2
+        if "smbclient" in self._tools:
+            return len(self._positionals) == 1 and last.startswith("//")
         if "mc" in self._tools and len(self._positionals) >= 4:
             return self._positionals[0] in ("alias", "config") and any("://" in w for w in self._positionals[-2:])
         return word.startswith("/p:") and "xfreerdp" in self._tools

@@ -41,9 +41,9 @@ _PREFIXED = re.compile(
     r"|(?:AC|SK)[0-9a-f]{32}|AIza[\w-]{10,}+|eyJ[\w-]{8,}+(?:\.[\w-]*+){0,4}|\d{8,10}:AA[\w-]{30,}+)"
 )
 _TOKEN = re.compile(r"[A-Za-z0-9+/_.~%-]{20,}+=*")
-_RUN = re.compile(r"[A-Z]?[a-z]{3,}|[A-Z]{3,}")
+_RUN = re.compile(r"[A-Z][a-z]{2,}|[a-z]{3,}")
 _HEX = re.compile(r"(?<![0-9A-Za-z])(?:[0-9a-f]{32,}+|[0-9A-F]{32,}+)(?![0-9A-Za-z])")
-_VOWEL = re.compile(r"[aeiouyAEIOUY]")
+_VOWEL = re.compile(r"[aeiouy]")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{40,}+={0,2}\Z")
 _AWS = re.compile(r"[A-Za-z0-9+][A-Za-z0-9+/]{39}\Z")
 _MIN_CHARS, _MIN_CHARS_OF_TWO_KINDS, _MIN_CHARS_IN_PATH = 20, 24, 32
@@ -85,21 +85,20 @@ def _is_random(text: str) -> bool:
     """True if capitals, small letters and digits follow each other as they do in no name."""
     if _is_mixed_chance(text):
         return True
-    # Names of runs are made of small letters and digits, too: hide what has no mark between its parts.
-    return (
-        len(text) >= _MIN_CHARS_OF_TWO_KINDS
-        and text.isalnum()
-        and "0" in _kinds(text)
-        and _changes(text) > _RANDOM_CHANGES
-        and _share_in_words(text) < 0.3
-    )
+    # Names are made of two kinds of letters, too: hide what is long and has no mark between its parts.
+    if len(text) < _MIN_CHARS_OF_TWO_KINDS or not text.isalnum() or len(_kinds(text)) < 2:
+        return False
+    with_digits = "0" in _kinds(text)
+    return _changes(text) > (_RANDOM_CHANGES if with_digits else 0.4) and _share_in_words(text) < 0.3
 
 
 def _is_mixed_chance(text: str) -> bool:
     text = text[:_MAX_CHARS]
     if sum(map(str.isalnum, text)) < _MIN_CHARS or len(_kinds(text)) < 3:
         return False
-    return _changes(text) > _RANDOM_CHANGES and _share_in_words(text) < 0.5
+    marks = text.count("-") + text.count("_")
+    in_words = 0.6 if not marks and len(text) >= _MIN_CHARS_IN_PATH else 0.5
+    return _changes(text) > (_RANDOM_CHANGES if marks < 3 else 0.36) and _share_in_words(text) < in_words
 
 
 def _kind(c: str) -> str:
@@ -119,5 +118,11 @@ def _changes(text: str) -> float:
 def _share_in_words(text: str) -> float:
     """Return the share of letters that are a part of something that can be spoken."""
     text = text[:_MAX_CHARS]
-    runs = (run[0] for run in _RUN.finditer(text))
-    return sum(len(run) for run in runs if _VOWEL.search(run)) / max(1, sum(map(str.isalnum, text)))
+    spoken = sum(len(run[0]) for run in _RUN.finditer(text) if _can_be_spoken(run[0].lower()))
+    return spoken / max(1, sum(map(str.isalnum, text)))
+
+
+def _can_be_spoken(run: str) -> bool:
+    consonants = _VOWEL.split(run)
+    vowels = len(consonants) - 1
+    return 0.2 <= vowels / len(run) <= 0.75 and max(map(len, consonants)) <= 3

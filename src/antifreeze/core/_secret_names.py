@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import functools
 import re
+from itertools import pairwise
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _MAX_NAME = 200
@@ -33,7 +34,7 @@ _STRONG = _set(
     """password passwd passphrase passcode pwd pw userpwd userpass secret secrets apikey apitoken credential
     credentials cred creds authtoken authkey accesstoken accesskey secretkey privatekey otp totp mfa jwt sas
     sastoken cookie cookies sessionid csrf csrftoken xsrf authorization bearer dsn webhook passin passout psk
-    wpa requirepass masterauth"""
+    wpa requirepass masterauth storepass keypass dbpass smtppass ftppass"""
 )
 _ENDS = ("password", "passwd", "passphrase", "secret", "apikey", "accesskey", "secretkey", "authtoken", "token", "pwd")
 _WEAK = _set("token key auth session signature sig pass salt hmac pin pat")
@@ -70,6 +71,10 @@ _ALONE = _set(
 """Names of services: ``--wandb=X`` may be a switch or a key."""
 
 
+_KEYS = frozenset((word, "key") for word in ("api", "access", "account", "secret", "private"))
+"""In any place: ``access_key_id``, ``fs.azure.account.key.name``."""
+
+
 @functools.lru_cache(maxsize=2048)
 def secrecy_of(name: str) -> Secrecy:
     """Return what a name says about the value after it: ``--db-password`` and ``DB_PASSWORD`` say the same."""
@@ -81,7 +86,7 @@ def secrecy_of(name: str) -> Secrecy:
     last, before = words[-1], words[-2] if len(words) > 1 else ""
     if last in _HARMLESS_ENDS:
         return Secrecy.NONE
-    if any(word in _STRONG for word in words):
+    if any(word in _STRONG for word in words) or last == "pin" or _KEYS & set(pairwise(words)):
         return Secrecy.STRONG
     if last in ("key", "token"):
         return _of_key(before, len(words))

@@ -10,6 +10,7 @@ from antifreeze.core import redact
 from antifreeze.doctor.job._fix import Fix
 from antifreeze.doctor.job._seen import Observation, from_values, to_values
 
+_MAX_NAME_CHARS, _MAX_DIFF_CHARS = 5_000, 200_000
 _SEEN, _FIXES, _TEXT = "seen.json", "fixes.json", "diagnosis.txt"
 
 
@@ -20,19 +21,19 @@ class CannotRead(Exception):
 def keep(folder: Path, seen: Observation, fixes: tuple[Fix, ...], text: str) -> None:
     """Write everything into a folder, which is made."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / _SEEN).write_text(json.dumps(_redacted(to_values(seen)), indent=1), encoding="utf-8")
+    (folder / _SEEN).write_text(json.dumps(_redacted(to_values(seen), _MAX_NAME_CHARS), indent=1), encoding="utf-8")
     rows = [{"words": fix.words, "diff": fix.diff, "command": fix.command} for fix in fixes]
-    (folder / _FIXES).write_text(json.dumps(_redacted(rows), indent=1), encoding="utf-8")
+    (folder / _FIXES).write_text(json.dumps(_redacted(rows, _MAX_DIFF_CHARS), indent=1), encoding="utf-8")
     (folder / _TEXT).write_text(text, encoding="utf-8")
 
 
-def _redacted(values: Any) -> Any:
-    """Return values without what looks like a secret, wherever it was seen."""
+def _redacted(values: Any, most: int) -> Any:
+    """Return values without what looks like a secret, wherever it was seen; texts have at most ``most`` characters."""
     if isinstance(values, str):
-        return redact(values)
+        return redact(values[:most])
     if isinstance(values, dict):
-        return {name: _redacted(value) for name, value in values.items()}
-    return [_redacted(value) for value in values] if isinstance(values, list | tuple) else values
+        return {name: _redacted(value, most) for name, value in values.items()}
+    return [_redacted(value, most) for value in values] if isinstance(values, list | tuple) else values
 
 
 def read(folder: Path) -> tuple[Observation, tuple[Fix, ...]]:
