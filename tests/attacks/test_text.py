@@ -190,7 +190,7 @@ def test_the_first_bytes_of_a_foreign_file_are_not_shown(tmp_path: Path) -> None
 
 @names
 def test_a_manifest_cannot_write_into_the_terminal(name: str, tmp_path: Path) -> None:
-    """Paths in a manifest are chosen by whoever wrote it."""
+    """Paths in a manifest are chosen by its author."""
     pq.write_table(pa.table({"x": [1, 2]}), tmp_path / "a.parquet")
     af.index_parquet_dataset(str(tmp_path))
     manifest = next(path for path in tmp_path.iterdir() if path.suffix != ".parquet")
@@ -378,8 +378,8 @@ def test_doctor_report_is_clean_and_says_whose_advice_it_is(
     printed = capsys.readouterr().out
 
     assert_clean(printed)
-    assert "comes from" in " ".join(printed.split())
-    assert "Read a command or a diff before you run or apply it." in " ".join(printed.split())
+    assert "was read from" in " ".join(printed.split())
+    assert "Review a command or a diff before you run or apply it." in " ".join(printed.split())
     main(["doctor", "report", "--json", str(folder)])
     values = json.loads(capsys.readouterr().out)
     assert values["folder"] == str(folder)

@@ -14,7 +14,7 @@ from antifreeze.adapters._epochs import Epoch, Epochs
 from antifreeze.adapters._even_ranks import EvenRanks, take_part
 from antifreeze.adapters._state import SharePlace
 from antifreeze.adapters.torch import pin
-from antifreeze.core import AntifreezeError
+from antifreeze.core import AntifreezeError, one_line
 from antifreeze.crew import Batches
 
 _END = object()
@@ -68,8 +68,9 @@ class EpochIterator:
         # A rank that repeats its batches because others have more knows that it does.
         if not isinstance(place, SharePlace) or place.own is not None or place.batches <= (self._length or 0):
             return ""
+        dataset = one_line(self._loader.dataset)
         text = (
-            f"Length of IterableDataset {self._loader.dataset} was reported to be {self._length} (when accessing "
+            f"Length of IterableDataset {dataset} was reported to be {self._length} (when accessing "
             f"len(dataloader)), but {place.batches} samples have been fetched. "
         )
         if not self._loader.num_workers:

@@ -45,7 +45,9 @@ def _without_credentials(fact: Any) -> Any:
     """Return a fact as programs get it: as it is, but for users and passwords in addresses."""
     if type(fact) is str:
         return redact_addresses(fact)
-    return tuple(map(_without_credentials, fact)) if type(fact) is tuple else fact
+    if type(fact) is dict:
+        return {name: _without_credentials(value) for name, value in fact.items()}
+    return type(fact)(map(_without_credentials, fact)) if type(fact) in (tuple, list) else fact
 
 
 class AntifreezeError(Exception):

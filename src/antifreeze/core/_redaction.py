@@ -22,6 +22,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from antifreeze.core._pattern import Pattern
 from antifreeze.core._secret_commands import Reader, WordKind
 from antifreeze.core._secret_forms import HIDDEN, hide_forms
 from antifreeze.core._secret_names import Secrecy, is_secret_in_query, secrecy_of
@@ -31,77 +32,79 @@ _MAX_READ_CHARS = 10 * _MAX_WORD_CHARS
 _NEAR_CHARS = 200
 
 # -- by place ------------------------------------------------------------------------------------------------------
-_PEM = re.compile(
+_PEM = Pattern(
     r"-----BEGIN [A-Z0-9 ]{0,40}(?:PRIVATE KEY|CERTIFICATE|MESSAGE)[A-Z ]{0,20}-----"
     r".*?(?:-----END [A-Z0-9 ]{0,60}-----|\Z)",
     re.DOTALL,
 )
 _PLAIN_USERS = ("abfs", "abfss", "wasb", "wasbs", "ssh", "git+ssh", "svn+ssh", "sftp", "rsync", "hdfs")
-"""What stands before the ``@`` in these is a container or a user, unless there is a colon in it."""
-_ADDRESS = re.compile(r"(?<![\w+.-])([A-Za-z][\w+.-]{1,30})(:/{1,2}+)")  # a path that was an address has one slash
-_USER = re.compile(r"[^\s/?#\"'<>`]{1,1000}@")
-_USER_WITH_SLASH = re.compile(r"[^\s/:@?#\"'<>`]{0,200}:(?!\d{1,5}(?:[/?#,]|\Z))[^\s@\"'<>`]{1,500}@(?=[\w.\[-]+)")
-_BARE_USER = re.compile(r"(?<![\w/.@:%-])([\w.-]{1,64}:)([^\s:@/\"',;]{1,128})@(?!sha256:)(?=[A-Za-z0-9])")
-_WEBHOOK = re.compile(
+"""What is before the ``@`` in these is a container or a user, unless there is a colon in it."""
+_ADDRESS = Pattern(r"(?<![\w+.-])([A-Za-z][\w+.-]{1,30})(:/{1,2}+)")  # a path that was an address has one slash
+_USER = Pattern(r"[^\s/?#\"'<>`]{1,1000}@")
+_USER_WITH_SLASH = Pattern(r"[^\s/:@?#\"'<>`]{0,200}:(?!\d{1,5}(?:[/?#,]|\Z))[^\s@\"'<>`]{1,500}@(?=[\w.\[-]+)")
+_BARE_USER = Pattern(r"(?<![\w/.@:%-])([\w.-]{1,64}:)([^\s:@/\"',;]{1,128})@(?!sha256:)(?=[A-Za-z0-9])")
+_WEBHOOK = Pattern(
     r"((?:hooks\.slack\.com/(?:services|workflows)/|discord(?:app)?\.com/api/webhooks/|\.webhook\.office\.com/)|api\.telegram\.org/(?:file/)?bot)"
     r"[^\s\"'<>]+"
 )
-_HEADER = re.compile(
+_HEADER = Pattern(
     r"(?i)(?<![\w-])((?:proxy-)?authorization|(?:set-)?cookie|x-[\w-]{0,60}(?:key|token|secret|signature)|(?:private|job|deploy)-token|api-key)"
     r"(\\{0,4}[\"']?\s{0,3}:\s{0,3}\\{0,4}[\"']?)(?=\S)[^\n\"'\\]+"
 )
-_SCHEME = re.compile(r"(?i)(?<![\w-])(bearer|basic|api-?key)(\s{1,3})([\w+/.=~-]{6,})")
-_ENTRY = re.compile(
+_SCHEME = Pattern(r"(?i)(?<![\w-])(bearer|basic|api-?key)(\s{1,3})([\w+/.=~-]{6,})")
+_ENTRY = Pattern(
     r"(?i)(\bname[\"']?\s{0,3}[:=]\s{0,3}[\"']?)([\w.-]{1,100})([\"']?(?:,|\s|\\n){1,12}[\"']?value[\"']?\s{0,3}[:=]\s{0,3}[\"']?)"
     r"[^\s\"',}]+"
 )
-_SAID = re.compile(
+_SAID = Pattern(
     r"(?i)(\b(?:password|passwd|passphrase|secret|api[ _]key|token)\s{1,3}(?:is|was)\s{1,3}[\"'`]?)"
     r"(?=[^\s\"'`]{0,60}\d)[^\s\"'`]{4,}+"
 )
-_SQL = re.compile(r"(?i)(\b(?:identified\s{1,3}by|password)\s{1,3}(?:password\s{1,3})?)(['\"])[^'\"\n]{1,500}\2")
-_NETRC = re.compile(r"(?i)(\blogin\s{1,3}\S{1,200}\s{1,3}password\s{1,3})\S+")
-_PGPASS = re.compile(r"(?<![\w./:-])([\w.*-]{1,200}:(?:\d{2,5}|\*):[\w*-]{1,100}:[\w*.-]{1,100}:)[^\s\"']+")
-_CRYPT = re.compile(r"\$(?:1|2[abxy]?|5|6|7|y|gy|apr1|argon2\w{0,2}|scrypt|pbkdf2[\w-]{0,12})\$[^\s\"']{8,}")
-_PIPED = re.compile(
+_SQL = Pattern(r"(?i)(\b(?:identified\s{1,3}by|password)\s{1,3}(?:password\s{1,3})?)(['\"])[^'\"\n]{1,500}\2")
+_NETRC = Pattern(r"(?i)(\blogin\s{1,3}\S{1,200}\s{1,3}password\s{1,3})\S+")
+_PGPASS = Pattern(r"(?<![\w./:-])([\w.*-]{1,200}:(?:\d{2,5}|\*):[\w*-]{1,100}:[\w*.-]{1,100}:)[^\s\"']+")
+_CRYPT = Pattern(r"\$(?:1|2[abxy]?|5|6|7|y|gy|apr1|argon2\w{0,2}|scrypt|pbkdf2[\w-]{0,12})\$[^\s\"']{8,}")
+_PIPED = Pattern(
     r"(\b(?:echo|printf)\s{1,3}(?:-\w{1,2}\s{1,3})?)(\"[^\"\n]{1,200}\"|'[^'\n]{1,200}'|[^\s|\"']{1,200})(?=\s{0,3}\|[^|]{0,200}(?:stdin|sudo|login|passwd))"
 )
-_HERE_STRING = re.compile(r"(<<<\s{0,3})(\"[^\"\n]{1,200}\"|'[^'\n]{1,200}'|[^\s\"']+)")
+_HERE_STRING = Pattern(r"(<<<\s{0,3})(\"[^\"\n]{1,200}\"|'[^'\n]{1,200}'|[^\s\"']+)")
 
 # -- by name -------------------------------------------------------------------------------------------------------
-_NAME = re.compile(
+_NAME = Pattern(
     r"(?<![\w.-])[+~]{0,2}(-{0,2}[A-Za-z_][\w.-]*+)((?:\\{0,4}[\"'])?\]?\s{0,3}(?:=>|:=|==?|:(?![/:]))\s{0,3})"
 )
-_FLAG = re.compile(r"(?<![\w.-])(--?[A-Za-z][\w.-]*+)((?:\\{0,4}[\"'],?)?\s{1,3})(?=\S)")
-_SHORT_FLAG = re.compile(r"((?<![\w-])-p\s{0,2})(?![\s-])([^\s\"'`,;]{3,200})(?=[\s\"'`,;]|\Z)")
-_DIGIT, _LETTER = re.compile(r"\d"), re.compile(r"[A-Za-z]")
-_CALL = re.compile(r"(\b(?:login|authenticate|set_(?:api_)?(?:key|token)|getpass)\(\s{0,3})([\"'])[^\"'\n]{1,500}\2")
-_OPTION = re.compile(r"--[\w.-]+|-[a-z][a-z-]+")
-_QUOTED = re.compile(r"\\{0,4}([\"'])")
-_VALUE = re.compile(r"(?:[^\s\"'<>;,&`]|[;,&](?!\s|\Z|[\w .-]{1,40}+[=:]|[\"']))++")
-_ANY_TO_BREAK = re.compile(r"[^\n\"]+")
-_NOTHING = re.compile(
+_FLAG = Pattern(r"(?<![\w.-])(--?[A-Za-z][\w.-]*+)((?:\\{0,4}[\"'],?)?\s{1,3})(?=\S)")
+_SHORT_FLAG = Pattern(r"((?<![\w-])-p\s{0,2})(?![\s-])([^\s\"'`,;]{3,200})(?=[\s\"'`,;]|\Z)")
+_DIGIT, _LETTER = Pattern(r"\d"), Pattern(r"[A-Za-z]")
+_CALL = Pattern(r"(\b(?:login|authenticate|set_(?:api_)?(?:key|token)|getpass)\(\s{0,3})([\"'])[^\"'\n]{1,500}\2")
+_WHOLE_NAME = Pattern(r"[+~]{0,2}-{0,2}[\w./@-]+")
+_NEXT_OPTION = Pattern(r"--[a-z][a-z-]+(?:=.*)?\Z|-[a-zA-Z]\Z", re.DOTALL)
+_OPTION = Pattern(r"--[\w.-]+|-[a-z][a-z-]+")
+_QUOTED = Pattern(r"\\{0,4}([\"'])")
+_VALUE = Pattern(r"(?:[^\s\"'<>;,&`]|[;,&](?!\s|\Z|[\w .-]{1,40}+[=:]|[\"']))++")
+_ANY_TO_BREAK = Pattern(r"[^\n\"]+")
+_NOTHING = Pattern(
     r"(?i)(?:none|null|nil|true|false|yes|no|on|off|auto|default|empty|unset|missing|required|optional|\*+|x{3,}|\.{3,}|…|\$\{?[\w.]+[^}]{0,80}\}?|"
     r"\$\([^)]{0,200}\)?|%[\w]+%|<[\w .-]{1,80}>?|\[hidden\]?|\{\{?[\w .]{0,80}\}?\}?|\W?)\Z"
 )
-_TYPE = re.compile(
+_TYPE = Pattern(
     r"(?i)(?:typing\.|pa\.|pyarrow\.|torch\.|np\.|numpy\.)?(?:u?int(?:8|16|32|64)?|b?float(?:16|32|64)?|half|double|bool(?:ean)?|str(?:ing)?|text|bytes|"
     r"(?:large_)?(?:string|binary|utf8|list)|list|dict|set|tuple|map|struct|object|any|date(?:32|64)?|time(?:stamp|32|64)?|decimal(?:128)?|dictionary|"
     r"tensor|ndarray|array|callable|optional|path)(?:[\[<(|].{0,200})?\Z"
 )
-_NUMBER = re.compile(r"[+-]?[\d_]{1,6}(?:\.\d{0,6})?(?:e[+-]?\d{1,3})?%?\Z")
-_PLAIN = re.compile(r"(?:[A-Za-z]?[a-z_]{0,30}|[A-Z_]{1,12})[.:!?)]?\Z")
-_CODE = re.compile(
+_NUMBER = Pattern(r"[+-]?[\d_]{1,6}(?:\.\d{0,6})?(?:e[+-]?\d{1,3})?%?\Z")
+_PLAIN = Pattern(r"(?:[A-Za-z]?[a-z_]{0,30}|[A-Z_]{1,12})[.:!?)]?\Z")
+_CODE = Pattern(
     r"(?:self|cls|os|sys|args|cfg|config|conf|opt|options|settings|env|kwargs|getpass|getenv|lambda|request|ctx|context|user)\b[\w.\[\]()'\"=-]*\Z|[a-z_][\w.]*[\[(].*\Z"
 )
 
-_SUSPICIOUS = re.compile(
+_SUSPICIOUS = Pattern(
     r"[=@$]|://|-----|<<<|\S:|(?i:bearer|basic|apikey|password|login|token|auth|cookie|secret|identified)|[A-Za-z0-9+/_.~%-]{14}|(?<![\w-])-"
 )
-_ARGV = re.compile(r"\[(?:'[^'\n]{0,2000}+'|\"[^\"\n]{0,2000}+\")(?:, (?:'[^'\n]{0,2000}+'|\"[^\"\n]{0,2000}+\"))++\]")
-_ITEM = re.compile(r"'([^']*)'|\"([^\"]*)\"")
-_PROGRAM = re.compile(r"-[A-Za-z]*c")
-_WORDLIKE = re.compile(r"[\w./@:=+-]*")
+_ARGV = Pattern(r"\[(?:'[^'\n]{0,2000}+'|\"[^\"\n]{0,2000}+\")(?:, (?:'[^'\n]{0,2000}+'|\"[^\"\n]{0,2000}+\"))++\]")
+_ITEM = Pattern(r"'([^']*)'|\"([^\"]*)\"")
+_PROGRAM = Pattern(r"-[A-Za-z]*c")
+_WORDLIKE = Pattern(r"[\w./@:=+-]*")
 
 
 def redact(text: str) -> str:
@@ -155,7 +158,7 @@ def _command(words: Sequence[str]) -> Iterator[str]:
 
 
 def _hides_whole_word(name: str, value: str) -> bool:
-    if not re.fullmatch(r"[+~]{0,2}-{0,2}[\w./@-]+", name):
+    if not _WHOLE_NAME.fullmatch(name):
         return False
     match secrecy_of(name):
         case Secrecy.STRONG:
@@ -220,7 +223,7 @@ def _in_addresses(text: str) -> str:
     return "".join([*parts, text[at:]])
 
 
-_PARAMETER = re.compile(r"([?&;]|%3F|%26)([\w.-]{1,100})(=|%3D)([^&\s\"'<>;`]+)", re.IGNORECASE)
+_PARAMETER = Pattern(r"([?&;]|%3F|%26)([\w.-]{1,100})(=|%3D)([^&\s\"'<>;`]+)", re.IGNORECASE)
 
 
 def _in_queries(text: str) -> str:
@@ -237,7 +240,7 @@ def _scheme(match: re.Match[str]) -> str:
 
 
 def _by_name(text: str) -> str:
-    """Return a text without values that stand after a name: ``name=value``, ``"name": "value"``."""
+    """Return a text without values that follow a name: ``name=value``, ``"name": "value"``."""
     parts, at = [], 0
     for found in _NAME.finditer(text):
         if found.start() < at:
@@ -259,7 +262,7 @@ def _by_name(text: str) -> str:
 
 
 def _by_flag(text: str) -> str:
-    """Return a text without values that stand after an option: ``--password value``, ``mysql -pvalue``."""
+    """Return a text without values that follow an option: ``--password value``, ``mysql -pvalue``."""
     parts, at = [], 0
     for found in _FLAG.finditer(text):
         if found.start() < at:
@@ -272,7 +275,7 @@ def _by_flag(text: str) -> str:
             continue
         begin, end = span
         value = text[begin:end]
-        if re.match(r"--[a-z][a-z-]+(?:\s|=|\Z)|-[a-zA-Z]\Z", text[begin : begin + 60].split(" ")[0] + " "):
+        if _NEXT_OPTION.match(value):
             continue
         if _is_nothing(value) or (secrecy is Secrecy.WEAK and _is_harmless(value, plain_words=_may_be_plain(found[1]))):
             continue

@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import re
 
+from antifreeze.core._pattern import Pattern
 from antifreeze.core._secret_names import Secrecy, secrecy_of
 
 
@@ -80,17 +81,17 @@ _OTHER_P = _table(
     """
 )
 """Programs of which ``-p`` is a partition, a port, or a switch."""
-_PORTS = re.compile(r"[\d.:/-]+(?:tcp|udp)?\Z")
-_OPTION = re.compile(r"--[a-z][a-z0-9-]+(?:=.*)?\Z", re.DOTALL)
-_BARE_NAME = re.compile(
+_PORTS = Pattern(r"[\d.:/-]+(?:tcp|udp)?\Z")
+_OPTION = Pattern(r"--[a-z][a-z0-9-]+(?:=.*)?\Z", re.DOTALL)
+_BARE_NAME = Pattern(
     r"[\w.:/-]*(?:_|\b)(?:secret_access_key|session_token|auth_?token|api_?key|secret_?key|access_?token|requirepass)\Z",
     re.IGNORECASE,
 )
 _BARE_WORDS = ("password", "passwd", "passphrase")
-_TOOL = re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, sorted(_TOOLS, key=len, reverse=True)))})(?=[\s'\"])")
-_OTHER_TOOL = re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, sorted(_OTHER_P, key=len, reverse=True)))})\s")
-_NOT_A_WORD = re.compile(r"[0-9A-Z!@#$%^&*]")
-_PLAIN = re.compile(r"[a-z_-]{1,24}\Z|[\d_]{1,6}\Z|[./~]")
+_TOOL = Pattern(rf"(?<![\w-])(?:{'|'.join(map(re.escape, sorted(_TOOLS, key=len, reverse=True)))})(?=[\s'\"])")
+_OTHER_TOOL = Pattern(rf"(?<![\w-])(?:{'|'.join(map(re.escape, sorted(_OTHER_P, key=len, reverse=True)))})\s")
+_NOT_A_WORD = Pattern(r"[0-9A-Z!@#$%^&*]")
+_PLAIN = Pattern(r"[a-z_-]{1,24}\Z|[\d_]{1,6}\Z|[./~]")
 _MAX_POSITIONALS = 8
 
 
@@ -112,7 +113,7 @@ class Reader:
 
     @staticmethod
     def knows_a_tool(text: str) -> bool:
-        """True if a text names a program that is given secrets in a form of its own."""
+        """True if a text names a program that is given secrets in an unusual form."""
         return _TOOL.search(text) is not None
 
     @staticmethod
@@ -177,7 +178,7 @@ class Reader:
             return False
         if any(flag in _ATTACHED.get(tool, ()) for tool in self._tools):
             return flag != "-u" or ":" in word
-        # In doubt: an unknown program, and what no option in words looks like.
+        # In doubt: an unknown program, and no option looks like this.
         if flag != "-p" or "=" in word or any(tool in _OTHER_P for tool in self._tools):
             return False
         return bool(_NOT_A_WORD.search(word[2:])) and not _PORTS.match(word[2:]) and "." not in word

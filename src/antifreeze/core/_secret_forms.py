@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
+from antifreeze.core._pattern import Pattern
+
 HIDDEN = "[hidden]"
 
 _DISTINCT = """
@@ -33,24 +35,24 @@ def _any(text: str) -> str:
 
 # A prefix begins a word, or follows an escape such as \n in a text that was rendered with repr.
 _START = r"(?:(?<![A-Za-z0-9_])|(?<=\\n)|(?<=\\t)|(?<=\\r))"
-_PREFIXED = re.compile(
+_PREFIXED = Pattern(
     rf"{_START}(?:(?:{_any(_DISTINCT)})[\w./+=~-]{{6,}}+"
     # Words of a name have such beginnings, too: what follows is long, or soon has a digit or a capital.
     rf"|(?:{_any(_WORDLIKE)})(?:(?=[a-z]{{0,12}}[A-Z0-9])[A-Za-z0-9]{{9}}|[A-Za-z0-9]{{20}})[\w.-]*+"
     r"|(?:AKIA|ASIA|ABIA|ACCA|AROA|AIDA|AGPA|ANPA|LTAI|AKID)[A-Za-z0-9]{10,}+"
     r"|(?:AC|SK)[0-9a-f]{32}|AIza[\w-]{10,}+|eyJ[\w-]{8,}+(?:\.[\w-]*+){0,4}|\d{8,10}:AA[\w-]{30,}+)"
 )
-_TOKEN = re.compile(r"[A-Za-z0-9+/_.~%-]{20,}+=*")
-_RUN = re.compile(r"[A-Z][a-z]{2,}|[a-z]{3,}")
-_HEX = re.compile(r"(?<![0-9A-Za-z])(?:[0-9a-f]{32,}+|[0-9A-F]{32,}+)(?![0-9A-Za-z])")
-_VOWEL = re.compile(r"[aeiouy]")
-_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{40,}+={0,2}\Z")
-_AWS = re.compile(r"[A-Za-z0-9+][A-Za-z0-9+/]{39}\Z")
+_TOKEN = Pattern(r"[A-Za-z0-9+/_.~%-]{20,}+=*")
+_RUN = Pattern(r"[A-Z][a-z]{2,}|[a-z]{3,}")
+_HEX = Pattern(r"(?<![0-9A-Za-z])(?:[0-9a-f]{32,}+|[0-9A-F]{32,}+)(?![0-9A-Za-z])")
+_VOWEL = Pattern(r"[aeiouy]")
+_BASE64 = Pattern(r"[A-Za-z0-9+/_-]{40,}+={0,2}\Z")
+_AWS = Pattern(r"[A-Za-z0-9+][A-Za-z0-9+/]{39}\Z")
 _MIN_CHARS, _MIN_CHARS_OF_TWO_KINDS, _MIN_CHARS_IN_PATH = 20, 24, 32
 _MAX_CHARS = 4_000
 """What is longer is judged by its beginning."""
 _RANDOM_CHANGES = 0.30
-"""Of chance, two thirds of the letters differ in kind from the one before; of a name in words, one third or less."""
+"""Of chance, two thirds of the letters differ in kind from the one before; of a name, one third or less."""
 
 
 def hide_forms(text: str) -> str:

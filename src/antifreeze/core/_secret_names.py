@@ -1,4 +1,4 @@
-"""Which names stand before a secret: ``HF_TOKEN``, ``--db-password``, ``AccountKey``; and which only look like it.
+"""Which names announce a secret: ``HF_TOKEN``, ``--db-password``, ``AccountKey``; and which only look like it.
 
 A name is taken apart into its words (``hfToken`` and ``HF_TOKEN`` have the same two), and judged by its last word and
 the one before it. ``token_ids``, ``max_tokens`` and ``pad_token`` are names of data. In doubt it names a secret.
@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import enum
 import functools
-import re
 from itertools import pairwise
 
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+from antifreeze.core._pattern import Pattern
+
+_WORD = Pattern(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _MAX_NAME = 200
 
 
@@ -78,7 +79,7 @@ _KEYS = frozenset((word, "key") for word in ("api", "access", "account", "secret
 @functools.lru_cache(maxsize=2048)
 def secrecy_of(name: str) -> Secrecy:
     """Return what a name says about the value after it: ``--db-password`` and ``DB_PASSWORD`` say the same."""
-    words = [word.lower() for word in _WORD.findall(name[-_MAX_NAME:])]
+    words = _words(name)
     while len(words) > 1 and (words[-1].isdecimal() or words[-1] in _MODIFIERS):
         words.pop()
     if not words:
@@ -105,5 +106,9 @@ def _of_key(before: str, count: int) -> Secrecy:
 
 def is_secret_in_query(name: str) -> bool:
     """True if a parameter of an address holds a secret: there even ``key`` and ``code`` do."""
-    words = _WORD.findall(name[-_MAX_NAME:])
-    return secrecy_of(name) is not Secrecy.NONE or bool(words and words[-1].lower() in _QUERY)
+    words = _words(name)
+    return secrecy_of(name) is not Secrecy.NONE or bool(words and words[-1] in _QUERY)
+
+
+def _words(name: str) -> list[str]:
+    return [found[0].lower() for found in _WORD.finditer(name[-_MAX_NAME:])]

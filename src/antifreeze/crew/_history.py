@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from antifreeze.core import one_line
 from antifreeze.ranks import SILENT_S, Place, Standing, Trouble, Watched, watch_ranks
 from antifreeze.supervise import MOST_SKIPS, STAGES, Limits, Report, Restart, Skip, warn_after_s
 
 _MOST_RESTARTS = 1000
 _MOST_NOTES = 20
+_MAX_REASON_CHARS = 4_000
 
 
 class Placed(Protocol):
@@ -140,7 +142,8 @@ class History:
         if len(self.skipped) < MOST_SKIPS:
             self.skipped.append(skip)
         if self.skip_log is not None:
-            line = {"sample": skip.sample, "reason": skip.reason, "epoch": skip.epoch, "step": skip.step}
+            sample, reason = one_line(skip.sample), one_line(skip.reason, _MAX_REASON_CHARS)
+            line = {"sample": sample, "reason": reason, "epoch": skip.epoch, "step": skip.step}
             with self.skip_log.open("a") as file:
                 file.write(json.dumps(line) + "\n")
 

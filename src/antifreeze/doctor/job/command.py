@@ -25,8 +25,8 @@ HEALTHY, STUCK, COULD_NOT, SLOW = 0, 1, 2, 3
 CODES = {Verdict.HEALTHY: HEALTHY, Verdict.STUCK: STUCK, Verdict.SLOW: SLOW}
 """The exit codes."""
 _FROM_FOLDER = (
-    "All of this, with its commands and diffs, comes from {folder}: whoever wrote that folder chose it. "
-    "Read a command or a diff before you run or apply it."
+    "All of this, with its commands and diffs, was read from {folder}. "
+    "Review a command or a diff before you run or apply it."
 )
 EPILOG = "Exit codes: 0 healthy, 1 stuck, 2 wrong usage or could not inspect the job, 3 slow."
 
