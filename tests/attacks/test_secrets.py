@@ -92,19 +92,19 @@ def test_names_of_data_are_never_hidden(line: str) -> None:
 
 def texts_of_the_project() -> list[str]:
     """Return every text in the source that is long enough to be a message, a hint or a docstring."""
-    trees = [ast.parse(path.read_text()) for path in sorted((ROOT / "src/antifreeze").rglob("*.py"))]
+    paths = sorted((ROOT / "src/antifreeze").rglob("*.py"))
+    # The redactor's own modules are full of names and places of secrets.
+    trees = [ast.parse(path.read_text()) for path in paths if not path.name.startswith(("_secret_", "_redaction"))]
     constants = [node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant)]
     return [value for value in constants if isinstance(value, str) and " " in value]
 
 
 def test_what_this_project_says_stays_readable() -> None:
     """Messages, hints and docstrings: thousands of sentences about keys, tokens, sessions and workers."""
-    said = [text for text in texts_of_the_project() if "\\" not in text and "hunter" not in text]
-    # Docstrings of the redactor and of its command lines name secrets on purpose.
-    changed = [text for text in said if redact(text) != text and "-p" not in text and "wandb" not in text]
+    said = [text for text in texts_of_the_project() if "\\" not in text]
 
     assert len(said) > 3000
-    assert len(changed) <= 3, changed
+    assert [text for text in said if redact(text) != text] == []
 
 
 def test_the_documentation_stays_readable() -> None:
