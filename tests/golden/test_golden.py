@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
-from golden import golden
+from golden import pinned
 
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
     """What this version gives, as JSON would have it."""
-    facts: dict[str, Any] = json.loads(json.dumps(golden.all_facts()))
+    facts: dict[str, Any] = json.loads(json.dumps(pinned.all_facts()))
     return facts
 
 
-EXPECTED: dict[str, Any] = json.loads(golden.EXPECTED.read_text())
+EXPECTED: dict[str, Any] = json.loads(pinned.EXPECTED.read_text())
 
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_orders_and_states_are_as_pinned(found: dict[str, Any], name: str) -> None:
-    """If the change is meant: ``python tests/golden/golden.py --write``, and a line in the changelog."""
+    """If the change is meant: ``python tests/golden/pinned.py --write``, and a line in the changelog."""
     assert found[name] == EXPECTED[name]
 
 

@@ -125,24 +125,7 @@ def make_recipe(source: Source, wanted: Wanted, note: Note, memory_limit: int | 
     manifest = source.manifest
     facts = {f.name: f for f in manifest.columns}
     stored = tuple(c for c in columns if c in facts) or source.schema.names[:1]
-    decoding = Decoding(
-        format=Parquet(),
-        files=manifest.files,
-        paths=source.paths,
-        fragment_file=manifest.fragment_file,
-        fragment_group=manifest.fragment_group,
-        first_rows=_first_rows(manifest.fragment_file, manifest.fragment_rows),
-        fragment_rows=manifest.fragment_rows,
-        file_rows=_file_rows(manifest),
-        schema=source.schema,
-        columns=tuple(stored),
-        piece_rows=_SAMPLE_ROWS,
-        limits=ReadLimits.of(parse_limit(None) if memory_limit is None else memory_limit),
-        page_nbytes=0,
-        to_block=lambda batch, file, _: ArrowRows(
-            pa.Table.from_batches([_with_partitions(source, columns, batch, file)])
-        ),
-    )
+    decoding = _decoding(source, columns, stored, memory_limit)
     vague = [f.name for f in source.schema if f.name in stored and not _is_fixed_width(f.type)]
     sample = _first_batches(decoding, vague, source, _SAMPLE_ROWS, note) if vague else None
     row_nbytes = _row_nbytes(source, columns, sample)
@@ -177,6 +160,29 @@ def _row_nbytes(source: Source, columns: Sequence[str], sample: Any) -> int:
     told = sum(facts[c].nbytes for c in columns if c in facts) // max(source.manifest.num_rows, 1)
     seen = sample.get_total_buffer_size() // max(sample.num_rows, 1) if sample is not None else 0
     return max(1, told, seen) + 8 * len(source.partitions)
+
+
+def _decoding(source: Source, columns: tuple[str, ...], stored: Sequence[str], memory_limit: int | None) -> Decoding:
+    """Return how to decode a few rows, as Arrow."""
+    manifest = source.manifest
+    return Decoding(
+        format=Parquet(),
+        files=manifest.files,
+        paths=source.paths,
+        fragment_file=manifest.fragment_file,
+        fragment_group=manifest.fragment_group,
+        first_rows=_first_rows(manifest.fragment_file, manifest.fragment_rows),
+        fragment_rows=manifest.fragment_rows,
+        file_rows=_file_rows(manifest),
+        schema=source.schema,
+        columns=tuple(stored),
+        piece_rows=_SAMPLE_ROWS,
+        limits=ReadLimits.of(parse_limit(None) if memory_limit is None else memory_limit),
+        page_nbytes=0,
+        to_block=lambda batch, file, _: ArrowRows(
+            pa.Table.from_batches([_with_partitions(source, columns, batch, file)])
+        ),
+    )
 
 
 def _leaf_nbytes(leaf: Leaf) -> int:

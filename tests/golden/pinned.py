@@ -1,7 +1,7 @@
 """Computes what must not change when the code is put in another shape: orders of samples, and what states hold.
 
-python tests/golden/golden.py          # print what this version gives
-python tests/golden/golden.py --write  # and make it the expectation: only for a change of order that is meant
+python tests/golden/pinned.py          # print what this version gives
+python tests/golden/pinned.py --write  # and make it the expectation: only for a change of order that is meant
 """
 
 from __future__ import annotations
