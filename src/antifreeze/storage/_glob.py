@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 
-from antifreeze.storage._walk import Entry, folders_below, leads_to_folder, scan
+from antifreeze.storage._walk import Entry, Identity, folders_below, identity_of, leads_to_folder, scan
 
 _ANY_DEPTH = "**"
 _MAGIC = re.compile(r"[*?[]")
@@ -43,10 +43,16 @@ def _matching(folders: Iterable[str], part: str) -> Iterator[Entry]:
 
 def _subfolders(folders: Iterable[str], part: str) -> Iterator[str]:
     if part == _ANY_DEPTH:
-        for folder in folders:
-            yield from (below for below, _ in folders_below(folder, _visible))
-    else:
-        yield from (entry.path for entry in _matching(folders, part) if leads_to_folder(entry))
+        yield from (below for below, _ in folders_below(folders, _visible))
+        return
+    # Each directory once, here as well: a few links in a folder would multiply with every part of the pattern.
+    found = [entry for entry in _matching(folders, part) if leads_to_folder(entry)]
+    seen: set[Identity] = set()
+    for entry in sorted(found, key=lambda entry: (entry.is_symlink(), entry.path)):
+        identity = identity_of(entry.path)
+        if identity not in seen:
+            seen.add(identity)
+            yield entry.path
 
 
 def expand(base: str, parts: tuple[str, ...]) -> list[Entry]:

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 from antifreeze.core import ConfigError, File, SourceNotFound
 from antifreeze.storage._glob import expand, has_magic, split_pattern
 from antifreeze.storage._manifest_file import MANIFEST_NAME
-from antifreeze.storage._walk import file_at, file_of, folders_below, leads_to_folder, unreadable
+from antifreeze.storage._walk import Identity, file_at, file_of, folders_below, leads_to_folder, unreadable
 
 SUFFIXES = (".parquet", ".pq", ".parq")
 
@@ -149,11 +149,11 @@ def _shown(name: str) -> bool:
     return not name.startswith((".", "_"))
 
 
-def _files_below(folder: str) -> tuple[list[File], list[str]]:
+def _files_below(folder: str, seen: set[Identity] | None = None) -> tuple[list[File], list[str]]:
     """Return the Parquet files below a directory in natural order, and the names of the other files."""
     files: list[File] = []
     others: list[str] = []
-    for _, entries in folders_below(folder, _shown):
+    for _, entries in folders_below([folder], _shown, seen):
         for entry in entries:
             if not _shown(entry.name):
                 continue
@@ -169,12 +169,13 @@ def _files_of_glob(pattern: str) -> list[File]:
     base, parts = split_pattern(pattern)
     found = [entry for entry in expand(base, parts) if entry.name != MANIFEST_NAME]
     files: list[File] = []
-    for entry in found:
+    seen: set[Identity] = set()
+    for entry in sorted(found, key=lambda entry: (entry.is_symlink(), entry.path)):
         if not leads_to_folder(entry):
             files.append(file_of(entry))
         elif _shown(entry.name):
             # Spark calls the folder that it writes ``name.parquet``.
-            files.extend(_files_below(entry.path)[0])
+            files.extend(_files_below(entry.path, seen)[0])
     if files:
         return sorted(files, key=lambda file: natural_key(file.path))
     if found:

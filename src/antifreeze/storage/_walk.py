@@ -1,11 +1,12 @@
-"""Looking into directories: links are followed, cycles are cut, nothing unreadable is passed over in silence."""
+"""Looking into directories: links are followed, each directory is entered once, nothing unreadable is passed over."""
 
 from __future__ import annotations
 
 import errno
+import heapq
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from antifreeze.core import File, InputError, SourceNotFound
 
@@ -45,28 +46,44 @@ def leads_to_folder(entry: Entry) -> bool:
         raise unreadable(entry.path, error) from error
 
 
-def folders_below(top: str, enter: Callable[[str], bool]) -> Iterator[tuple[str, list[Entry]]]:
-    """Yield ``top`` and each directory below it whose name ``enter`` accepts, with its entries that are no folders.
+Identity = tuple[int, int]
 
-    A directory that two links lead to is found twice, under two names; one that contains itself is not entered again.
+
+def identity_of(folder: str) -> Identity:
+    """Return what a directory is known by, whatever its names are."""
+    try:
+        status = os.stat(folder)  # noqa: PTH116 - a Path per folder would cost more than the call
+    except OSError as error:
+        raise unreadable(folder, error) from error
+    return status.st_dev, status.st_ino
+
+
+def folders_below(
+    tops: Iterable[str], enter: Callable[[str], bool], seen: set[Identity] | None = None
+) -> Iterator[tuple[str, list[Entry]]]:
+    """Yield ``tops`` and each directory below them whose name ``enter`` accepts, with its entries that are no folders.
+
+    Every directory is found once, under the name that is reached by the fewest links, and of these the first by name;
+    so that the result does not depend on the order in which the file system lists names. Links in circles, and
+    folders that link to each other (a dozen of them could be walked through in a billion ways) cost nothing.
+    ``seen`` holds those that were found by an earlier call.
     """
-    todo: list[tuple[str, frozenset[tuple[int, int]]]] = [(top, frozenset())]
+    seen = set() if seen is None else seen
+    # How many links lead to a folder, and its name.
+    todo = [(0, top) for top in tops]
+    heapq.heapify(todo)
     while todo:
-        folder, above = todo.pop()
-        try:
-            status = os.stat(folder)  # noqa: PTH116 - a Path per folder would cost more than the call
-        except OSError as error:
-            raise unreadable(folder, error) from error
-        identity = (status.st_dev, status.st_ino)
-        if identity in above:
+        links, folder = heapq.heappop(todo)
+        identity = identity_of(folder)
+        if identity in seen:
             continue
-        below = above | {identity}
+        seen.add(identity)
         others: list[Entry] = []
         for entry in scan(folder):
             if not leads_to_folder(entry):
                 others.append(entry)
             elif enter(entry.name):
-                todo.append((entry.path, below))
+                heapq.heappush(todo, (links + entry.is_symlink(), entry.path))
         yield folder, others
 
 
