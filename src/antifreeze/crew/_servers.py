@@ -30,6 +30,18 @@ _ENVIRON = {
     "NUMEXPR_NUM_THREADS": "1",
 }
 
+_LETTERS = {
+    "bytes_warning": "b",
+    "debug": "d",
+    "dont_write_bytecode": "B",
+    "no_site": "S",
+    "no_user_site": "s",
+    "optimize": "O",
+    "quiet": "q",
+    "verbose": "v",
+}
+"""Flags of the interpreter and their options; a flag of 2 is an option that is given twice."""
+
 tokens = itertools.count(1)
 """What processes are known by before they have a process ID."""
 
@@ -149,6 +161,8 @@ def start_server() -> Server:
     package = Path(__file__).parents[1]
     script = package / "nursery" / "start.py"
     command = [sys.executable, "-P", *_flags(), str(script), str(os.getpid()), str(package.parent)]
+    if sys.flags.no_site:
+        command += [folder for folder in sys.path if isinstance(folder, str) and folder not in ("", str(script.parent))]
     try:
         # Not subprocess: at exit it would warn of a process that is still there, as this one is meant to be. Ctrl-C in
         # a terminal goes to all processes of its session, so the fork server gets another one.
@@ -168,13 +182,26 @@ def start_server() -> Server:
 
 
 def _flags() -> list[str]:
-    """Return options of the interpreter that change what user code does."""
-    flags = [f"-W{option}" for option in sys.warnoptions]
-    if sys.flags.optimize:
-        flags.append("-" + "O" * sys.flags.optimize)
-    if sys.flags.dont_write_bytecode:
-        flags.append("-B")
-    return [*flags, "-X", "utf8"] if sys.flags.utf8_mode else flags
+    """Return the options that this interpreter was started with.
+
+    Among them are those that keep foreign code out: with ``-I`` or ``-E``, a ``sitecustomize`` that PYTHONPATH leads to
+    is not run in the trainer, and must not be run in the fork server.
+    """
+    # Tried: subprocess._args_from_interpreter_flags, as multiprocessing does. It is private, fails if a library has
+    # changed sys.warnoptions, and knows five of the -X options.
+    flags = ["-" + letter * getattr(sys.flags, name) for name, letter in _LETTERS.items() if getattr(sys.flags, name)]
+    if sys.flags.isolated:
+        flags.append("-I")
+    # Known limit: with -I or -E, PYTHONHASHSEED has no effect, and only processes of one fork server agree on the
+    # order of sets.
+    elif sys.flags.ignore_environment:
+        flags.append("-E")
+    flags += [f"-W{option}" for option in sys.warnoptions]
+    options: dict[str, str | bool] = {"utf8": True} if sys.flags.utf8_mode else {}
+    options |= {"dev": True} if sys.flags.dev_mode else {}
+    for name, value in (options | sys._xoptions).items():
+        flags += ["-X", name if value is True else f"{name}={value}"]
+    return flags
 
 
 def _environ() -> dict[str, str]:

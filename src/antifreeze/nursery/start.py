@@ -1,4 +1,4 @@
-"""What the trainer starts as a script, with a socket as stdin: ``start.py OWNER_PID PACKAGE_FOLDER``."""
+"""What the trainer starts as a script, with a socket as stdin: ``start.py OWNER_PID PACKAGE_FOLDER [FOLDERS]``."""
 
 if __name__ == "__main__":
     import gc
@@ -14,7 +14,8 @@ if __name__ == "__main__":
     _null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(_null, 0)
     os.close(_null)
-    _owner, _folder = sys.argv[1:]
+    _owner, _folder, *_more = sys.argv[1:]
+    sys.path += _more  # with -S, nobody else adds the folders of libraries
     sys.path.insert(0, _folder)
     importlib.import_module("antifreeze")  # the trainer's own: another one may be installed
     sys.path.append(sys.path.pop(0))
