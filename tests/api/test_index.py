@@ -66,10 +66,10 @@ def test_a_disk_that_refuses_to_write_is_named(tmp_path: Path, monkeypatch: pyte
     make(tmp_path, "1.parquet")
     real = os.open
 
-    def refuse(path: str, flags: int, *rest: int) -> int:
+    def refuse(path: str, flags: int, *rest: int, dir_fd: int | None = None) -> int:
         if flags & os.O_CREAT:
             raise OSError(30, "Read-only file system")
-        return real(path, flags, *rest)
+        return real(path, flags, *rest, dir_fd=dir_fd)
 
     monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(InputError, match="cannot be written: Read-only file system") as caught:

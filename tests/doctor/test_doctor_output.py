@@ -179,13 +179,17 @@ def test_what_was_kept_is_judged_as_it_was(name: str, tmp_path: Path) -> None:
     assert read(folder / "seen.json") == (seen, FIXES)
 
 
-def test_a_folder_is_written_twice(tmp_path: Path) -> None:
-    """The last one counts."""
-    keep(tmp_path, SEEN["stuck"], FIXES, "one")
-    keep(tmp_path, SEEN["slow"], (), "two ä€")
+def test_a_folder_that_exists_is_left_alone(tmp_path: Path) -> None:
+    """Evidence is never overwritten, and nothing that another user has put there is entered."""
+    first = keep(tmp_path / "kept", SEEN["stuck"], FIXES, "one")
+    second = keep(tmp_path / "kept", SEEN["slow"], (), "two ä€")
 
-    assert read(tmp_path) == (SEEN["slow"], ())
-    assert (tmp_path / "diagnosis.txt").read_text(encoding="utf-8") == "two ä€"
+    assert first == tmp_path / "kept"
+    assert second.parent == tmp_path
+    assert second.name.startswith("kept-")
+    assert read(first) == (SEEN["stuck"], FIXES)
+    assert read(second) == (SEEN["slow"], ())
+    assert (second / "diagnosis.txt").read_text(encoding="utf-8") == "two ä€"
 
 
 @pytest.mark.parametrize(
@@ -207,14 +211,14 @@ def test_a_folder_is_written_twice(tmp_path: Path) -> None:
 )
 def test_a_damaged_folder_is_refused_in_words(file: str, text: bytes | None, words: str, tmp_path: Path) -> None:
     """It says which file, what is wrong, and what to do."""
-    keep(tmp_path, SEEN["stuck"], FIXES, "")
+    folder = keep(tmp_path / "kept", SEEN["stuck"], FIXES, "")
     if text is None:
-        (tmp_path / file).unlink()
+        (folder / file).unlink()
     else:
-        (tmp_path / file).write_bytes(text)
+        (folder / file).write_bytes(text)
 
     with pytest.raises(CannotRead, match=words) as error:
-        read(tmp_path)
+        read(folder)
     assert file in str(error.value)
 
 

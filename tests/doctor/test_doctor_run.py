@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -136,7 +137,9 @@ def test_a_job_that_stands_still_goes_on_and_stands_still_again(tmp_path: Path) 
     assert "waits for a network peer, at <string>:4 in <module>" in " ".join(said[0].split())
     assert said[1] == "antifreeze doctor: the job goes on\n"
     assert "waits for a network peer" in " ".join(said[2].split())
-    folders = sorted((tmp_path / "kept").iterdir())
+    (kept,) = tmp_path.glob("kept-*")
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o700
+    folders = sorted(kept.iterdir())
     assert [folder.name.rpartition("-")[2] for folder in folders] == ["1", "2"]
     assert f"antifreeze doctor report {folders[0]}" in said[0]
     assert read(folders[0])[0].still_s >= 1.0
@@ -145,7 +148,7 @@ def test_a_job_that_stands_still_goes_on_and_stands_still_again(tmp_path: Path) 
 @pytest.mark.usefixtures("soon")
 def test_evidence_that_cannot_be_kept_does_not_end_the_watch(tmp_path: Path) -> None:
     """The disk may be full: it is said, and the job's exit code comes back."""
-    (tmp_path / "kept").write_text("this is no folder")
+    (tmp_path / "file").write_text("this is no folder")
     with server() as (port, accept):
         peers: list[socket.socket] = []
         accepted = threading.Thread(target=lambda: peers.append(accept()))
@@ -155,7 +158,7 @@ def test_evidence_that_cannot_be_kept_does_not_end_the_watch(tmp_path: Path) -> 
             accepted.join(PATIENCE_S)
             peers[0].close()
 
-        code, said = watch(READS + "sys.exit(5)\n", tmp_path, port, say=say)
+        code, said = watch(READS + "sys.exit(5)\n", tmp_path / "file", port, say=say)
         accepted.join(PATIENCE_S)
 
     assert code == 5

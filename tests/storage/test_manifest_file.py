@@ -210,7 +210,7 @@ def test_a_file_of_another_kind_is_named(tmp_path: Path, data: bytes, text: str)
 def test_a_missing_or_unreadable_manifest_is_named(tmp_path: Path) -> None:
     with pytest.raises(SourceNotFound, match="there is no manifest"):
         read_manifest(str(tmp_path / "m.json"))
-    with pytest.raises(ManifestError, match="cannot be read: Is a directory"):
+    with pytest.raises(ManifestError, match="cannot be read: it is a folder, expected a regular file"):
         read_manifest(str(tmp_path))
 
 

@@ -6,7 +6,6 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import IO, Any, TypeVar
 
 import torch.utils.data
@@ -21,7 +20,7 @@ from antifreeze.adapters._terms import checked_interval, default_memory_limit, m
 from antifreeze.adapters.torch import with_own_types
 from antifreeze.child import IterableProgram, MapProgram
 from antifreeze.core import ConfigError
-from antifreeze.crew import Batches, Crew, History, Pace, Quarters, Terms
+from antifreeze.crew import Batches, Crew, History, Pace, Quarters, Terms, open_skip_log
 from antifreeze.supervise import Report
 
 __all__ = ["DataLoader"]
@@ -94,7 +93,7 @@ class DataLoader(torch.utils.data.DataLoader[Sample]):
         _, self._decide = split_on_error(on_error)
         self._make_terms()  # raises now what is wrong with them
         self._given_prefetch = prefetch_factor
-        self._history = History(num_workers, batch_size, Path(skip_log) if skip_log is not None else None)
+        self._history = History(num_workers, batch_size, open_skip_log(skip_log))
         self._quarters = Quarters(persistent=persistent_workers)
         if uneven_ranks not in ("pad", "ignore"):
             hint = 'it is "pad" or "ignore"'

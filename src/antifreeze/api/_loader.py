@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
-from pathlib import Path
 from typing import IO, Any
 
 from antifreeze.adapters import InlineBatches, default_memory_limit, make_terms, split_on_error
@@ -21,7 +20,7 @@ from antifreeze.api._refused import INSTEAD, checked_dataset, refuse
 from antifreeze.api._rows import RowsProgram, RowsSource
 from antifreeze.api._user_code import UserCode
 from antifreeze.core import compare, settle
-from antifreeze.crew import Batches, Crew, History, Pace, Quarters, Terms
+from antifreeze.crew import Batches, Crew, History, Pace, Quarters, Terms, open_skip_log
 from antifreeze.loader import STALL_LIMIT_S, Cuts, Means, parse_limit
 from antifreeze.plan import Steps, default_lanes
 from antifreeze.ranks import Ranks, find_ranks
@@ -137,7 +136,7 @@ class StreamingDataLoader:
         self.on_error, self.stall_limit, self.max_restarts = on_error, stall_limit, max_restarts
         mode, self._decide = split_on_error(on_error)
         self._terms = self._make_terms(mode, worker_memory_limit)
-        self._history = History(self.num_workers, self.batch_size, Path(skip_log) if skip_log is not None else None)
+        self._history = History(self.num_workers, self.batch_size, open_skip_log(skip_log))
         self._pace = Pace(prefetch_factor)
         self._quarters = Quarters(persistent=self.persistent_workers)
         self._number = 0

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from antifreeze.child._reopen import reopen_in_worker
-from antifreeze.core import NotPicklable
+from antifreeze.core import NotPicklable, regular_opener
 
 _BUFFERED = (io.BufferedReader, io.BufferedWriter, io.BufferedRandom)
 _STREAMS = ("stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__")
@@ -97,7 +97,7 @@ def _text(file: io.TextIOWrapper, path: str, *, is_log: bool) -> _Text:
 
 def _newline(file: io.TextIOWrapper, path: str) -> str | None:
     """Return the argument ``newline`` that a file was opened with, which it does not tell, from how it reads a line."""
-    with open(path, "rb") as probe:  # noqa: PTH123
+    with open(path, "rb", opener=regular_opener) as probe:
         if not os.fstat(probe.fileno()).st_size:
             return None
         with mmap.mmap(probe.fileno(), 0, access=mmap.ACCESS_READ) as content:
@@ -130,7 +130,7 @@ def _lines_at(file: Any, places: list[int]) -> list[str]:
 def make_file(found: OpenFile) -> Any:
     """Open a file, for a worker."""
     kind = found.mode.replace("b", "" if found.text else "b")
-    options: dict[str, Any] = {"buffering": -1 if found.buffered else 0}
+    options: dict[str, Any] = {"buffering": -1 if found.buffered else 0, "opener": regular_opener}
     if found.text is not None:
         options |= {"encoding": found.text.encoding, "errors": found.text.errors, "newline": found.text.newline}
     file: Any = open(found.path, kind, **options)  # noqa: PTH123, SIM115  the dataset's, to close

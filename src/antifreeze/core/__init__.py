@@ -24,6 +24,17 @@ from antifreeze.core._errors import (
     UserCodeError,
     WorkerDied,
 )
+from antifreeze.core._files import (
+    PrivateFolder,
+    UnsafeFile,
+    create_file,
+    open_regular,
+    open_to_append,
+    read_regular,
+    regular_opener,
+    with_random_suffix,
+    write_all,
+)
 from antifreeze.core._logs import get_logger
 from antifreeze.core._manifest import ColumnFacts, File, Manifest
 from antifreeze.core._progress import Progress
@@ -54,6 +65,7 @@ __all__ = [
     "NotPicklable",
     "NotRepeatable",
     "NullValue",
+    "PrivateFolder",
     "Progress",
     "RaggedColumn",
     "ReadLimits",
@@ -65,17 +77,25 @@ __all__ = [
     "TooLarge",
     "UnknownColumn",
     "UnreadableFile",
+    "UnsafeFile",
     "UserCodeError",
     "WorkerDied",
     "check_kind",
     "clean_block",
     "clean_lines",
     "compare",
+    "create_file",
     "get_logger",
     "indented",
     "one_line",
+    "open_regular",
+    "open_to_append",
+    "read_regular",
     "redact",
     "redact_command",
+    "regular_opener",
     "settle",
     "step_seed",
+    "with_random_suffix",
+    "write_all",
 ]

@@ -8,6 +8,7 @@ from antifreeze.crew._keeper import the_keeper
 from antifreeze.crew._ledger import Ledger, Poison
 from antifreeze.crew._member import Member
 from antifreeze.crew._pace import AHEAD, Pace
+from antifreeze.crew._skip_log import SkipLog, open_skip_log
 from antifreeze.crew._sources import IndexSource, Reached, ShareSource, Source, Steps
 from antifreeze.crew._terms import Terms
 
@@ -25,11 +26,13 @@ __all__ = [
     "Quarters",
     "Reached",
     "ShareSource",
+    "SkipLog",
     "Source",
     "Steps",
     "Terms",
     "can_go_on",
     "mixed_error",
+    "open_skip_log",
     "the_keeper",
     "user_error",
 ]

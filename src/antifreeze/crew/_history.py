@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
-from antifreeze.core import one_line
+from antifreeze.crew._skip_log import SkipLog
 from antifreeze.ranks import SILENT_S, Place, Standing, Trouble, Watched, watch_ranks
 from antifreeze.supervise import MOST_SKIPS, STAGES, Limits, Report, Restart, Skip, warn_after_s
 
 _MOST_RESTARTS = 1000
 _MOST_NOTES = 20
-_MAX_REASON_CHARS = 4_000
 
 
 class Placed(Protocol):
@@ -35,7 +32,7 @@ class History:
 
     num_workers: int
     batch_size: int | None
-    skip_log: Path | None = None
+    skip_log: SkipLog | None = None
     epochs: int = 0
     batches: int = 0
     samples: int = 0
@@ -142,10 +139,7 @@ class History:
         if len(self.skipped) < MOST_SKIPS:
             self.skipped.append(skip)
         if self.skip_log is not None:
-            sample, reason = one_line(skip.sample), one_line(skip.reason, _MAX_REASON_CHARS)
-            line = {"sample": sample, "reason": reason, "epoch": skip.epoch, "step": skip.step}
-            with self.skip_log.open("a") as file:
-                file.write(json.dumps(line) + "\n")
+            self.skip_log.add(skip)
 
     def restart(self, restart: Restart) -> None:
         """Remember a worker that was replaced."""

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from antifreeze.core import CorruptFile, SourceNotFound, UnreadableFile
+from antifreeze.core import CorruptFile, SourceNotFound, UnreadableFile, open_regular
 from antifreeze.formats._measure import Layout, layout_of, measure
 
 # Nearly all footers fit, and a disk reads this much as fast as one byte.
@@ -19,6 +19,8 @@ _TAIL_BYTES = 64 * 1024
 _MAGIC = b"PAR1"
 _MAGIC_ENCRYPTED = b"PARE"
 _END_BYTES = 8
+# Arrow needs about six times as much memory for what it parses. 100,000 column chunks take about 10 MB.
+_MAX_FOOTER_BYTES = 128 << 20
 
 _COPY_HINT = "copy or write the file again, or leave it out"
 
@@ -96,8 +98,7 @@ def _encrypted(path: str) -> CorruptFile:
 def read_tail(path: str) -> Tail:
     """Return the last bytes of a file: the whole footer, checked for its marks."""
     try:
-        # Non-blocking, for a file that was replaced by a named pipe would be waited for.
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        handle = open_regular(path)
         try:
             size = os.fstat(handle).st_size
             tail = os.pread(handle, _TAIL_BYTES, max(0, size - _TAIL_BYTES))
@@ -123,8 +124,8 @@ def _footer_bytes(tail: bytes) -> int:
 
 
 def _missing_bytes(tail: bytes, size: int) -> int:
-    """Return how many bytes of a large footer lie before the tail; 0 if the footer claims more than the file has."""
-    if not tail.endswith(_MAGIC) or _footer_bytes(tail) > size:
+    """Return how many bytes of a large footer lie before the tail; 0 if the footer claims more than is read."""
+    if not tail.endswith(_MAGIC) or _footer_bytes(tail) > min(size, _MAX_FOOTER_BYTES):
         return 0
     return max(0, _footer_bytes(tail) - len(tail))
 
@@ -141,6 +142,10 @@ def _check_marks(path: str, size: int, head: bytes, tail: bytes) -> None:
         raise _corrupt(path, "has no footer: it was probably cut off while it was written or copied")
     if size < _END_BYTES + len(_MAGIC):
         raise _corrupt(path, f"is too short for a Parquet file ({size} bytes)")
+    if size >= _footer_bytes(tail) > _MAX_FOOTER_BYTES:
+        hint = "write the file with fewer columns or row groups"
+        claim = f"{_footer_bytes(tail):,} bytes, expected at most {_MAX_FOOTER_BYTES:,}"
+        raise _corrupt(path, f"has a footer of {claim}", hint)
     if _footer_bytes(tail) > len(tail):
         raise _corrupt(path, f"claims a footer of {_footer_bytes(tail):,} bytes but has only {size:,}")
 

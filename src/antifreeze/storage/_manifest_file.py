@@ -18,10 +18,18 @@ import zlib
 from array import array
 from contextlib import suppress
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
-from antifreeze.core import ColumnFacts, File, InputError, Manifest, ManifestError, SourceNotFound
+from antifreeze.core import (
+    ColumnFacts,
+    File,
+    InputError,
+    Manifest,
+    ManifestError,
+    SourceNotFound,
+    create_file,
+    read_regular,
+)
 
 MANIFEST_NAME = "_antifreeze_manifest.json"
 VERSION = 2
@@ -31,6 +39,8 @@ _HEAD = re.compile(rb'\{"antifreeze_manifest":([0-9]{1,9}),"crc32":"([0-9a-f]{8}
 _TAIL = b"}\n"
 _LARGEST = 2**63 - 1
 _MAX_ROWS = 2**48
+# About eight million row groups.
+_MAX_NBYTES = 512 << 20
 
 
 def write_manifest(manifest: Manifest, path: str) -> None:
@@ -52,7 +62,7 @@ def _replace(path: str, data: bytes) -> None:
     # In the same folder, for a rename is atomic only within a file system; with a dot, so that no listing shows it.
     # Tried: tempfile. It makes files that only their owner can read, and datasets are shared.
     temporary = os.path.join(folder, f".{name}.{secrets.token_hex(8)}.tmp")  # noqa: PTH118 - strings throughout
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    handle = create_file(temporary, 0o666)
     try:
         with open(handle, "wb") as file:  # noqa: PTH123 - an open descriptor, not a path
             file.write(data)
@@ -106,7 +116,7 @@ def _encode(manifest: Manifest) -> bytes:
 def read_manifest(path: str) -> Manifest:
     """Read a manifest and verify all that it says."""
     try:
-        data = Path(path).read_bytes()
+        data = read_regular(path, _MAX_NBYTES)
     except FileNotFoundError as error:
         hint = "run index_parquet_dataset first, with the same index_path"
         raise SourceNotFound(f"there is no manifest {path}", hint=hint, path=path) from error

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from antifreeze.core import regular_opener
 from antifreeze.transport._memory import Access, Bytes, map_bytes
 
 _LINE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (....) ([0-9a-f]+) \S+ (\d+) +(/.*)")
@@ -164,7 +165,7 @@ def map_part(part: FilePart, handles: Sequence[int] = ()) -> Bytes:
 
 
 def _opened(part: FilePart) -> int:
-    fd = os.open(part.path, (os.O_RDWR if part.access == "w" else os.O_RDONLY) | os.O_CLOEXEC)
+    fd = regular_opener(part.path, os.O_RDWR if part.access == "w" else os.O_RDONLY)
     status = os.fstat(fd)
     if (status.st_dev, status.st_ino) != part.identity:
         os.close(fd)

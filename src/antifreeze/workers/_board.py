@@ -9,11 +9,13 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+from antifreeze.core import read_regular
 from antifreeze.ranks import Place
 
 WAIT, DONE = "wait for room", "done"
 _WAITS, _WORKS = (WAIT, DONE), ("open", "decode", "convert")
 _LONG_S = 0.1
+_MAX_SOURCE_NBYTES = 4 << 20
 
 
 @dataclass(slots=True)
@@ -72,12 +74,23 @@ def place_of(notes: Sequence[Note]) -> Place:
     return Place(note.name, note.stage, what, time.monotonic() - note.since_s)
 
 
+def _line_of(file: str, number: int) -> str:
+    # A notebook's cells are there and in no file. Others are not read by linecache, which would wait for a pipe.
+    if file in linecache.cache:
+        return linecache.getline(file, number).strip()
+    try:
+        lines = read_regular(file, _MAX_SOURCE_NBYTES).splitlines()
+        return lines[number - 1].decode("utf-8", "replace").strip()
+    except (OSError, ValueError, IndexError):
+        return ""
+
+
 def describe(note: Note) -> str:
     """Return one line: which thread, what it does, for how long, and on which line of Python it stands."""
     where = f" {note.file}, row group {note.row_group}, row {note.row}" if note.file else ""
     frame = sys._current_frames().get(note.thread_id)
     line = ""
     if frame is not None:
-        code = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+        code = _line_of(frame.f_code.co_filename, frame.f_lineno)
         line = f"; stands at {frame.f_code.co_filename}:{frame.f_lineno} {code}"
     return f"{note.name}: {note.stage}{where} for {time.monotonic() - note.since_s:.1f} s{line}"

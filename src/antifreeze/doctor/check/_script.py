@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ast
+import io
 import tokenize
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from antifreeze.core import read_regular
 from antifreeze.doctor.check._finding import Code, Finding
 from antifreeze.doctor.check._names import dotted, imports_of, mark_self, targets_of
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+# No script that a person has written is as large.
+_MAX_NBYTES = 8 << 20
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 
@@ -87,8 +91,10 @@ def parse(file: str, text: str) -> Script:
 def read_text(file: str) -> str:
     """Read a script from a file, in the encoding that it names."""
     try:
-        with tokenize.open(file) as stream:
-            return stream.read()
+        data = io.BytesIO(read_regular(file, _MAX_NBYTES))
+        encoding, _ = tokenize.detect_encoding(data.readline)
+        data.seek(0)
+        return io.TextIOWrapper(data, encoding).read()
     except FileNotFoundError as error:
         raise CannotCheck(f"{file}: there is no such file") from error
     except OSError as error:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from antifreeze.core import one_line, redact_command
+from antifreeze.core import one_line, open_regular, redact_command
 from antifreeze.doctor._cgroup import memory_of
 from antifreeze.doctor.job._files import Place, place_of
 from antifreeze.doctor.job._seen import Machine, Process, Thread
@@ -95,12 +94,12 @@ def read_machine(pid: int, *, proc: Path = _PROC) -> Machine:
 def _last_error(stderr: Path) -> str:
     """Return how the last traceback of a queue's feeder ended, if the errors of a process go to a file."""
     try:
-        status = stderr.stat()
-        if not stat.S_ISREG(status.st_mode):
-            return ""
-        with stderr.open("rb") as file:
-            file.seek(max(0, status.st_size - _TAIL_NBYTES))
-            text = file.read(_TAIL_NBYTES).decode("utf-8", "replace")
+        handle = open_regular(stderr)
+        try:
+            size = os.fstat(handle).st_size
+            text = os.pread(handle, _TAIL_NBYTES, max(0, size - _TAIL_NBYTES)).decode("utf-8", "replace")
+        finally:
+            os.close(handle)
     except OSError:
         return ""
     lines = text.rpartition("in _feed")[2].splitlines() if "in _feed" in text else []

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-from antifreeze.core import one_line
+from antifreeze.core import PrivateFolder, one_line, with_random_suffix
 from antifreeze.doctor._cgroup import memory_of
 from antifreeze.doctor._terminal import Paper
 from antifreeze.doctor.job._diagnosis import Verdict
@@ -69,7 +69,10 @@ class _Watch:
     def __init__(
         self, pid: int, stall_s: float, folder: Path, say: Callable[[str], None], paper: Paper, pool: ThreadPoolExecutor
     ) -> None:
-        self._pid, self._stall_s, self._folder = pid, stall_s, folder
+        self._pid, self._stall_s = pid, stall_s
+        # Order: named once, for all evidence of this run; created with the first of it.
+        self._folder = with_random_suffix(folder)
+        self._is_created = False
         self._say, self._paper, self._pool = say, paper, pool
         self._looks: deque[Snapshot] = deque()
         self._said: _Said | None = None
@@ -108,15 +111,23 @@ class _Watch:
             return
         fixes = fixes_of(diagnosis, seen)
         self._number += 1
-        folder = self._folder / f"{self._pid}-{self._number}"
         try:
-            keep(folder, seen, fixes, as_text(diagnosis, fixes, Paper()))
-            kept = f"kept: antifreeze doctor report {one_line(folder)}"
+            self._create_folder()
+            folder = self._folder / f"{self._pid}-{self._number}"
+            kept_in = keep(folder, seen, fixes, as_text(diagnosis, fixes, Paper()))
+            kept = f"kept: antifreeze doctor report {one_line(kept_in)}"
         except OSError as error:  # a full disk must not end the watch
-            kept = f"it could not be kept in {one_line(folder)}: {error.strerror}"
+            kept = f"it could not be kept in {one_line(self._folder)}: {error.strerror}"
         stood_s = still_s + diagnosis.looked_s
         head = f"\nantifreeze doctor: no progress for {stood_s:.0f} s; the job is left alone\n\n"
         self._say(f"{head}{as_text(diagnosis, fixes, self._paper)}\n{kept}\n\n")
+
+    def _create_folder(self) -> None:
+        """Create the folder of this run, once; whoever has taken its name meanwhile keeps it."""
+        if not self._is_created:
+            with PrivateFolder(self._folder) as created:
+                self._folder = created.path
+            self._is_created = True
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from antifreeze.core import read_regular
 from antifreeze.doctor.check import CannotCheck, is_loader, parse
 from antifreeze.supervise import Frame, is_user
 
@@ -53,9 +54,9 @@ def read_source(frame: Frame, folder: str) -> Source | None:
     """Return the file of a frame, if it can be read and is Python."""
     path = Path(os.path.normpath(Path(folder, frame.file)))
     try:
-        if path.suffix != ".py" or path.stat().st_size > _MOST_NBYTES:
+        if path.suffix != ".py":
             return None
-        text = path.read_bytes().decode()
+        text = read_regular(path, _MOST_NBYTES).decode()
         if "\r" in text.replace("\r\n", ""):  # which ``patch`` does not take for the end of a line
             return None
         script = parse(str(path), text)

@@ -6,25 +6,27 @@ import json
 from pathlib import Path
 from typing import Any
 
-from antifreeze.core import redact
+from antifreeze.core import PrivateFolder, read_regular, redact
 from antifreeze.doctor.job._fix import Fix
 from antifreeze.doctor.job._seen import Observation, from_values, to_values
 
 _MAX_NAME_CHARS, _MAX_DIFF_CHARS = 5_000, 200_000
 _SEEN, _FIXES, _TEXT = "seen.json", "fixes.json", "diagnosis.txt"
+_MAX_NBYTES = 64 << 20
 
 
 class CannotRead(Exception):
     """The folder does not hold what was seen of a job."""
 
 
-def keep(folder: Path, seen: Observation, fixes: tuple[Fix, ...], text: str) -> None:
-    """Write everything into a folder, which is made."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / _SEEN).write_text(json.dumps(_redacted(to_values(seen), _MAX_NAME_CHARS), indent=1), encoding="utf-8")
+def keep(folder: Path, seen: Observation, fixes: tuple[Fix, ...], text: str) -> Path:
+    """Write everything into a new, private folder and return it: ``folder``, or ``folder-RANDOM`` if that exists."""
     rows = [{"words": fix.words, "diff": fix.diff, "command": fix.command} for fix in fixes]
-    (folder / _FIXES).write_text(json.dumps(_redacted(rows, _MAX_DIFF_CHARS), indent=1), encoding="utf-8")
-    (folder / _TEXT).write_text(text, encoding="utf-8")
+    with PrivateFolder(folder) as created:
+        created.write(_SEEN, json.dumps(_redacted(to_values(seen), _MAX_NAME_CHARS), indent=1).encode())
+        created.write(_FIXES, json.dumps(_redacted(rows, _MAX_DIFF_CHARS), indent=1).encode())
+        created.write(_TEXT, text.encode())
+        return created.path
 
 
 def _redacted(values: Any, most: int) -> Any:
@@ -58,8 +60,10 @@ def _fixes(path: Path) -> tuple[Fix, ...]:
 
 def _json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(read_regular(path, _MAX_NBYTES).decode())
     except FileNotFoundError as error:
         raise CannotRead(f"{path} does not exist: give a folder that `--keep` or `doctor run` has written") from error
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise CannotRead(f"{path} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
         raise CannotRead(f"{path} cannot be read: {error}") from error

@@ -56,7 +56,9 @@ def look_at(arguments: list[str]) -> int:
     fixes = fixes_of(diagnosis, seen)
     if options.keep:
         try:
-            keep(Path(options.keep), seen, fixes, as_text(diagnosis, fixes, Paper()))
+            kept = keep(Path(options.keep), seen, fixes, as_text(diagnosis, fixes, Paper()))
+            if kept != Path(options.keep):
+                print(f"antifreeze doctor: {options.keep} exists; kept in {kept}", file=sys.stderr)
         except OSError as error:
             print(f"antifreeze doctor: nothing is kept in {one_line(options.keep)}: {error.strerror}", file=sys.stderr)
     return say(diagnosis, fixes, pid, as_json=options.json)
@@ -127,7 +129,9 @@ def _look_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--native", action="store_true", help="also the native functions of the first one; halts it for a moment"
     )
-    parser.add_argument("--keep", metavar="FOLDER", help="keep what was seen, for `antifreeze doctor report FOLDER`")
+    parser.add_argument(
+        "--keep", metavar="FOLDER", help="keep what was seen in a new folder, for `antifreeze doctor report FOLDER`"
+    )
     return parser
 
 
@@ -141,7 +145,10 @@ def _run_parser() -> argparse.ArgumentParser:
         "--stall", type=float, default=30.0, metavar="SECONDS", help="how long is too long; default: 30"
     )
     parser.add_argument(
-        "--keep", metavar="FOLDER", default="antifreeze-doctor", help="where evidence is kept; default: %(default)s"
+        "--keep",
+        metavar="FOLDER",
+        default="antifreeze-doctor",
+        help="where evidence is kept: in FOLDER-RANDOM, a new folder for each run; default: %(default)s",
     )
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="what to run")
     return parser
