@@ -1,6 +1,7 @@
 """Row groups and chunks are read from the bytes of a footer as Arrow reports them, or refused."""
 
 import io
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -78,32 +79,63 @@ def test_chunks_are_those_that_arrow_reports(compression: str, statistics: bool,
         assert facts(read_group(footer_of(data), group.start)) == facts(group)
 
 
-def test_the_fast_and_the_thorough_reader_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The regular expression only saves time."""
-    footer = footer_of(written(row_group_size=9))
+class Never:
+    """A pattern that matches nothing."""
+
+    @staticmethod
+    def match(*_: object) -> None:
+        return None
+
+
+WIDE = {f"c{i}": [i, None] if i % 3 else [f"text {i}", "x" * (i % 60)] for i in range(400)}
+ALIKE = {f"column_{i:04}": ["a", "b"] for i in range(400)}
+
+
+def footer_of_table(columns: dict[str, Any], **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    pq.write_table(pa.table(columns), buffer, **options)
+    return footer_of(buffer.getvalue())
+
+
+@pytest.mark.parametrize("columns", [COLUMNS, WIDE, ALIKE], ids=["few", "wide", "alike"])
+def test_patterns_and_the_thorough_reader_agree(columns: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Patterns only save time."""
+    footer = footer_of_table(columns, row_group_size=1)
     fast = [[*facts(group), tuple(group.codec)] for group in FooterWalk(footer)]
+    starts = FooterWalk(footer).index(0).group_start.tolist()
 
-    class Never:
-        @staticmethod
-        def match(*_: object) -> None:
-            return None
-
-    monkeypatch.setattr(_chunks, "_CHUNK", Never)
+    monkeypatch.setattr(_chunks, "_any_chunk", Never)
 
     assert [[*facts(group), tuple(group.codec)] for group in FooterWalk(footer)] == fast
+    assert FooterWalk(footer).index(0).group_start.tolist() == starts
+    assert starts[:-1] == [group.start for group in FooterWalk(footer)]
 
 
-def test_most_chunks_take_the_fast_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise wide files open twenty times slower, and nothing else would show it."""
-    footer = footer_of(written(row_group_size=50))
+def test_chunks_of_wide_files_are_matched_by_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise wide files open fifty times slower, and nothing else would show it."""
     slow: list[int] = []
     thorough = _chunks._read_chunk
     monkeypatch.setattr(_chunks, "_read_chunk", lambda reader: slow.append(reader.position) or thorough(reader))
 
-    groups = list(FooterWalk(footer))
+    for columns in (WIDE, ALIKE):
+        assert FooterWalk(footer_of_table(columns, row_group_size=1)).index(400).num_chunks == (400,)
+        assert slow == []
 
-    # The column with a name of 300 characters.
-    assert len(slow) == len(groups) == 4
+
+def test_a_footer_is_cut_to_one_row_group(tmp_path: Path) -> None:
+    """Arrow reads that row group from the whole file, and knows of no other."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": range(100), "s": [str(i) for i in range(100)]}), path, row_group_size=7)
+    index = FooterWalk(footer_of(path.read_bytes())).index(0)
+
+    for group in range(15):
+        metadata = pq.read_metadata(io.BytesIO(index.file_with_group(group)))
+        file = pq.ParquetFile(path, metadata=metadata)
+        assert metadata.num_row_groups == 1
+        assert file.read_row_group(0).column("x").to_pylist() == list(range(100))[7 * group : 7 * group + 7]
+    empty = pq.ParquetFile(io.BytesIO(index.file_without_groups()))
+    assert empty.schema_arrow == pq.read_schema(path)
+    assert empty.metadata.num_row_groups == 0
 
 
 @given(st.lists(st.integers(-(2**54), 2**54 - 1), max_size=80))

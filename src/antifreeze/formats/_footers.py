@@ -6,21 +6,21 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from antifreeze.core import CorruptFile, SourceNotFound, UnreadableFile, open_regular
-from antifreeze.formats._measure import Layout, layout_of, measure
+from antifreeze.formats._chunks import FooterWalk, GroupIndex
+from antifreeze.formats._measure import MAX_CHUNKS_MEASURED, Layout, layout_of, measure
 
 # Nearly all footers fit, and a disk reads this much as fast as one byte.
 _TAIL_BYTES = 64 * 1024
 _MAGIC = b"PAR1"
 _MAGIC_ENCRYPTED = b"PARE"
 _END_BYTES = 8
-# Arrow needs about six times as much memory for what it parses. 100,000 column chunks take about 10 MB.
-_MAX_FOOTER_BYTES = 128 << 20
+# 100,000 column chunks take about 10 MB.
+_MAX_FOOTER_BYTES = 256 << 20
 
 _COPY_HINT = "copy or write the file again, or leave it out"
 
@@ -69,9 +69,10 @@ def read_footer(path: str, known: list[Layout] | None = None) -> Footer:
     """
     tail = read_tail(path)
     with parsing(path):
-        file = pq.ParquetFile(pa.BufferReader(tail.data))
+        index = FooterWalk(tail.footer).index(MAX_CHUNKS_MEASURED)
+        file = pq.ParquetFile(pa.BufferReader(index.file_without_groups()))
         layout = layout_of(file.schema_arrow, [] if known is None else known)
-        return _facts(file.metadata, layout, tail.footer)
+        return _facts(file.metadata.num_columns, layout, index)
 
 
 @contextmanager
@@ -150,20 +151,14 @@ def _check_marks(path: str, size: int, head: bytes, tail: bytes) -> None:
         raise _corrupt(path, f"claims a footer of {_footer_bytes(tail):,} bytes but has only {size:,}")
 
 
-def _facts(metadata: Any, layout: Layout, footer: bytes) -> Footer:
-    if metadata.num_columns != layout.num_leaves:
-        raise ValueError(f"{metadata.num_columns} leaf columns are stored, {layout.num_leaves} are described")
-    group_rows: list[int] = []
-    group_nbytes: list[int] = []
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        group_rows.append(group.num_rows)
-        group_nbytes.append(group.total_byte_size)
-    if metadata.num_rows != sum(group_rows):
-        raise ValueError(f"it claims {metadata.num_rows:,} rows, and its row groups have {sum(group_rows):,}")
-    sizes = measure(layout, group_rows, group_nbytes, footer)
+def _facts(num_columns: int, layout: Layout, index: GroupIndex) -> Footer:
+    if num_columns != layout.num_leaves:
+        raise ValueError(f"{num_columns} leaf columns are stored, {layout.num_leaves} are described")
+    if index.num_rows != (num_rows := sum(index.group_rows)):
+        raise ValueError(f"it claims {index.num_rows:,} rows, and its row groups have {num_rows:,}")
+    sizes = measure(layout, index)
     return Footer(
-        group_rows=tuple(group_rows),
+        group_rows=tuple(index.group_rows),
         schema=layout.schema,
         nbytes=tuple(sizes.nbytes.tolist()),
         values=tuple(sizes.values.tolist()),

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from antifreeze.formats._chunks import FooterWalk, GroupChunks, decode
+from antifreeze.formats._chunks import GroupChunks, GroupIndex, decode
 
 # A str or bytes object, beside its characters.
 _OBJECT_BYTES = 50
@@ -26,7 +26,7 @@ _MOST_ESTIMATED = 2.0**60
 _BLOCK_CHUNKS = 4096
 # A look at each of 10,000 chunks takes as long as Arrow needs to open a file of 20,000. Files with more are measured
 # by their first row groups.
-_MOST_CHUNKS = 10_000
+MAX_CHUNKS_MEASURED = 10_000
 
 # Untyped, for the stubs of Arrow narrow types by these questions further than the answers go.
 _TYPES: Any = pa.types
@@ -71,14 +71,18 @@ def layout_of(schema: pa.Schema, known: list[Layout]) -> Layout:
     for layout in known:
         if layout.schema.equals(schema):
             return layout
-    kinds: dict[Any, tuple[bool, list[int]]] = {}
+    kinds: dict[int, tuple[bool, list[int]]] = {}
     flat: list[bool] = []
     widths: list[int] = []
     first: list[int] = []
     for kind in schema.types:
-        if kind not in kinds:
-            kinds[kind] = (_is_flat(kind), _leaf_widths(kind))
-        is_flat, leaves = kinds[kind]
+        # By number, for equal types are different objects, and comparing ten thousand of them takes a while.
+        known_kind = kinds.get(kind.id)
+        if known_kind is None:
+            known_kind = (_is_flat(kind), _leaf_widths(kind))
+            if not (isinstance(kind, pa.BaseExtensionType) or _TYPES.is_nested(kind) or _TYPES.is_dictionary(kind)):
+                kinds[kind.id] = known_kind
+        is_flat, leaves = known_kind
         if not leaves:
             raise ValueError("a column has no leaves")
         first.append(len(widths))
@@ -123,15 +127,17 @@ def _leaf_widths(kind: Any) -> list[int]:
     return [-1]
 
 
-def measure(layout: Layout, group_rows: Sequence[int], group_nbytes: Sequence[int], footer: bytes) -> Sizes:
+def measure(layout: Layout, index: GroupIndex) -> Sizes:
     """Return the sizes of all columns.
 
     Raises:
-        ValueError: the footer claims what cannot be, or does not parse.
+        ValueError: the footer claims what cannot be.
     """
-    if min(group_rows, default=0) < 0 or min(group_nbytes, default=0) < 0:
+    if any(count != layout.num_leaves for count in index.num_chunks):
+        raise ValueError(f"a row group has {index.num_chunks} column chunks, expected {layout.num_leaves}")
+    if min(index.group_rows, default=0) < 0 or min(index.group_nbytes, default=0) < 0:
         raise ValueError("a row group claims a negative number of rows or bytes")
-    rows, nbytes_in_file = sum(group_rows), sum(group_nbytes)
+    rows, nbytes_in_file = sum(index.group_rows), sum(index.group_nbytes)
     if max(rows, nbytes_in_file) > _MOST:
         raise ValueError("the row groups claim an impossible number of rows or bytes")
     widths = layout.widths[layout.first_leaf]
@@ -141,7 +147,7 @@ def measure(layout: Layout, group_rows: Sequence[int], group_nbytes: Sequence[in
         lengths = np.full_like(widths, 1 if rows else -1)
         return Sizes(nbytes=rows * widths, values=np.full_like(widths, rows), lengths=lengths)
     total = _Total(layout)
-    total.add_all(FooterWalk(footer), group_rows)
+    total.add_all(index.first_groups)
     found = total.result(rows, nbytes_in_file)
     return Sizes(
         nbytes=np.where(is_known, rows * widths, found.nbytes),
@@ -164,30 +170,13 @@ class _Total:
         # Values per row so far; -1 where it varies, -2 where nothing was seen.
         self._lengths = np.full(columns, -2, np.int64)
 
-    def add_all(self, walk: FooterWalk, group_rows: Sequence[int]) -> None:
-        """Add row groups until all, or enough, were seen."""
-        if walk.num_groups != len(group_rows):
-            raise ValueError(f"the footer lists {walk.num_groups} row groups, expected {len(group_rows)}")
-        leaves = self._layout.num_leaves
-        block: list[GroupChunks] = []
-        seen = 0
-        for number, group in enumerate(walk):
-            if (group.num_chunks, group.num_rows) != (leaves, group_rows[number]):
-                found = f"{group.num_chunks} chunks and {group.num_rows} rows"
-                raise ValueError(f"row group {number} has {found}, expected {leaves} and {group_rows[number]}")
-            block.append(group)
-            seen += leaves
-            if len(block) * leaves >= _BLOCK_CHUNKS:
-                self._add(block)
-                block = []
-            if seen >= _MOST_CHUNKS and self._rows and number + 1 < len(group_rows):
-                self._lengths[:] = -1  # another length may follow
-                break
-        self._add(block)
+    def add_all(self, groups: Sequence[GroupChunks]) -> None:
+        """Add row groups: all of them, or the first."""
+        at_once = max(1, _BLOCK_CHUNKS // self._layout.num_leaves)
+        for start in range(0, len(groups), at_once):
+            self._add(groups[start : start + at_once])
 
     def _add(self, groups: Sequence[GroupChunks]) -> None:
-        if not groups:
-            return
         first = self._layout.first_leaf
         widths = self._layout.widths
         rows = np.array([[group.num_rows] for group in groups], np.int64)
@@ -215,8 +204,11 @@ class _Total:
 
     def result(self, rows: int, nbytes_in_file: int) -> Sizes:
         """Return the sizes; those of all row groups, if only some were added."""
-        nbytes, values = self._nbytes, self._values
-        if self._rows < rows:
+        nbytes, values, lengths = self._nbytes, self._values, np.maximum(self._lengths, -1)
+        if not self._rows:
+            self._is_wrong[:] = True
+        elif self._rows < rows:
+            lengths = np.full_like(lengths, -1)  # another length may follow
             # By bytes, for row groups of equally many rows can differ in size.
             share = nbytes_in_file / self._nbytes_in_file if self._nbytes_in_file else rows / self._rows
             nbytes, values = nbytes * share, np.where(self._layout.is_flat, rows, np.maximum(values * share, rows))
@@ -225,7 +217,7 @@ class _Total:
         return Sizes(
             nbytes=_whole(np.where(self._is_wrong, nbytes_in_file + objects, nbytes)),
             values=_whole(np.where(self._is_wrong, max(rows, nbytes_in_file), values)),
-            lengths=np.where(self._is_wrong, -1, np.maximum(self._lengths, -1)),
+            lengths=np.where(self._is_wrong, -1, lengths),
         )
 
 

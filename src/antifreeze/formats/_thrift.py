@@ -23,6 +23,7 @@ from typing import Any
 
 MAX_DEPTH = 32
 MAX_ELEMENTS = 65_536
+_MAX_PARTS = 100
 
 
 class Wire(IntEnum):
@@ -60,7 +61,7 @@ def field_of(*wires: Wire) -> bytes:
     return b"[" + b"".join(rb"\x%02x" % (delta << 4 | wire) for delta in range(1, 16) for wire in wires) + b"]"
 
 
-def short_list(wire: Wire, item: bytes, most: int = 14) -> bytes:
+def short_list(wire: Wire, item: bytes, most: int) -> bytes:
     """Return a pattern for a list of at most ``most`` items, header and all."""
     return b"(?:" + b"|".join(rb"\x%02x(?:%s){%d}" % (n << 4 | wire, item, n) for n in range(most + 1)) + b")"
 
@@ -68,17 +69,74 @@ def short_list(wire: Wire, item: bytes, most: int = 14) -> bytes:
 _SCALAR_FIELD = b"|".join(
     (field_of(*_INTS) + VARINT, field_of(Wire.BINARY) + SHORT_BINARY, field_of(*_BOOLS), field_of(Wire.BYTE) + b".")
 )
-_INTS_FIELD = field_of(Wire.LIST) + b"(?:" + short_list(Wire.I32, VARINT) + b"|" + short_list(Wire.I64, VARINT) + b")"
+_INTS_FIELD = (
+    field_of(Wire.LIST) + b"(?:" + short_list(Wire.I32, VARINT, 6) + b"|" + short_list(Wire.I64, VARINT, 6) + b")"
+)
 FLAT_STRUCT = rb"(?:%s|%s){0,32}+\x00" % (_SCALAR_FIELD, _INTS_FIELD)
 SMALL_FIELD = b"(?:%s|%s|%s|%s)" % (
     _SCALAR_FIELD,
     _INTS_FIELD,
     field_of(Wire.STRUCT) + FLAT_STRUCT,
-    field_of(Wire.LIST) + short_list(Wire.STRUCT, FLAT_STRUCT, 8),
+    field_of(Wire.LIST) + short_list(Wire.STRUCT, FLAT_STRUCT, 4),
 )
 # A struct in a struct in a struct: the elements of a schema have a type that is one.
 _UNION = rb"(?:%s|%s){0,2}+\x00" % (field_of(Wire.STRUCT) + FLAT_STRUCT, _SCALAR_FIELD)
 _SMALL_STRUCT = re.compile(rb"(?:%s|%s){0,32}+\x00" % (_SCALAR_FIELD, field_of(Wire.STRUCT) + _UNION), re.DOTALL)
+
+
+def shape_of(data: bytes, position: int) -> tuple[bytes, int]:
+    """Return a pattern for fields like those at a position, up to the end of their struct, and where that is.
+
+    It matches the same fields with other values, three times faster than a pattern that allows for other fields.
+
+    Raises:
+        ValueError: these are no small fields.
+    """
+    parts: list[bytes] = []
+    # How many structs are open.
+    depth = 1
+    reader = CompactReader(data, position)
+    while depth:
+        head = reader.data[reader.position]
+        reader.position += 1
+        parts.append(rb"\x%02x" % head)
+        wire = _WIRES.get(head & 0x0F)
+        if head == 0:
+            depth -= 1
+        elif wire is Wire.STRUCT:
+            depth += 1
+        elif wire in _LISTS and data[reader.position] & 0x0F == Wire.STRUCT:
+            # Structs in a list have no headers of their own: each is opened and closed here.
+            count = data[reader.position] >> 4
+            parts.append(rb"\x%02x" % data[reader.position])
+            reader.position += 1
+            for _ in range(count):
+                inner, reader.position = shape_of(data, reader.position)
+                parts.append(inner)
+        else:
+            parts.append(_shape_of_value(reader, wire))
+        if len(parts) > _MAX_PARTS:
+            raise ValueError("too many fields for a pattern")
+    return b"".join(parts), reader.position
+
+
+def _shape_of_value(reader: CompactReader, wire: Wire | None) -> bytes:
+    if wire in _BOOLS:
+        return b""
+    start = reader.position
+    if wire is None or wire is Wire.DOUBLE:
+        raise ValueError("a field of a type that small structs do not have")
+    reader.skip(wire)
+    if wire in _INTS:
+        return VARINT
+    if wire is Wire.BINARY:
+        return SHORT_BINARY
+    if wire is Wire.BYTE:
+        return b"."
+    head = reader.data[start]
+    if head & 0x0F not in _INTS or head >> 4 == 15:
+        raise ValueError("a list that small structs do not have")
+    return rb"\x%02x" % head + VARINT * (head >> 4)
 
 
 class CompactReader:
