@@ -183,6 +183,7 @@ path = Path(sys.argv[1])
 def peak_kb():
     # Not ru_maxrss, which begins with the peak of the process that has started this one.
     return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
+StreamingDataset(path.parent / "data")  # imports what it needs
 before = peak_kb()
 for name, reader in READERS.items():
     try:

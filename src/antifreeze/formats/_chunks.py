@@ -59,6 +59,8 @@ _NOT_SET = b"\x01"  # -1, in zigzag
 _BLOCK = 64
 # Patterns take milliseconds to compile: not for the few chunks of most files.
 _MANY = 256
+# Columns that no file has; the numbers of as many chunks take about 10 MB.
+_MAX_CHUNKS = 100_000
 
 
 @functools.cache
@@ -163,6 +165,10 @@ class GroupIndex:
         """Return a Parquet file without rows that has the schema and metadata of this one."""
         return self._file(b"\x0c")
 
+    def file(self) -> bytes:
+        """Return the end of the Parquet file, for ``pq.read_metadata``."""
+        return b"".join((_MAGIC, self.footer, len(self.footer).to_bytes(4, "little"), _MAGIC))
+
     def file_with_group(self, group: int) -> bytes:
         """Return the end of a Parquet file, for ``pq.read_metadata``, that has one of the row groups and no other.
 
@@ -209,10 +215,13 @@ class FooterWalk:
         first: list[GroupChunks] = []
         seen = 0
         for _ in range(self.num_groups):
-            group = _read_group(self._reader, is_skipped=seen >= max_chunks)
-            if seen < max_chunks:
+            group = _read_group(self._reader, max_chunks=_MAX_CHUNKS if seen < max_chunks else 0)
+            # Order: before the next one is read. Row groups without chunks have so few bytes that an entry has more.
+            if group.num_chunks == 0 and self.num_groups > 1:
+                raise ValueError("a row group has no column chunks")
+            if seen < max_chunks and group.num_chunks <= _MAX_CHUNKS:
                 first.append(group)
-            seen += max(1, group.num_chunks)
+            seen += group.num_chunks
             counts.add(group.num_chunks)
             rows.append(group.num_rows)
             nbytes.append(group.total_byte_size)
@@ -258,7 +267,8 @@ def read_group(footer: bytes, start: int) -> GroupChunks:
     return _read_group(CompactReader(footer, start))
 
 
-def _read_group(reader: CompactReader, *, is_skipped: bool = False) -> GroupChunks:
+def _read_group(reader: CompactReader, *, max_chunks: int | None = None) -> GroupChunks:
+    """Read a row group, or skip its chunks if there are more than ``max_chunks``."""
     start = reader.position
     numbers: dict[int, int] = {}
     raw: tuple[RawNumbers, ...] | None = None
@@ -267,6 +277,7 @@ def _read_group(reader: CompactReader, *, is_skipped: bool = False) -> GroupChun
         if number == 1:
             item, count = _list_header(reader, wire)
             _expect(item, Wire.STRUCT, "columns")
+            is_skipped = max_chunks is not None and count > max_chunks
             raw = _skip_chunks(reader, count) if is_skipped else _read_chunks(reader, count)
         elif number in (2, 3):
             _expect(wire, Wire.I64, "num_rows or total_byte_size")
@@ -310,15 +321,14 @@ def _read_chunks(reader: CompactReader, count: int) -> tuple[RawNumbers, ...]:
 def _skip_chunks(reader: CompactReader, count: int) -> tuple[RawNumbers, ...]:
     """Move behind chunks that are as sound as those that are read."""
     likely = _likely_chunk(reader, count, _BLOCK)
-    while count >= _BLOCK and likely is not None:
-        found = likely.match(reader.data, reader.position)
+    while count:
+        found = likely.match(reader.data, reader.position) if likely is not None and count >= _BLOCK else None
         if found is not None:
             reader.position = found.end()
         else:
             # Order: as many as the block has, before another block is tried. Else one odd chunk costs 64 attempts.
-            _read_chunks(reader, _BLOCK)
-        count -= _BLOCK
-    _read_chunks(reader, count)
+            _read_chunks(reader, min(count, _BLOCK))
+        count -= min(count, _BLOCK)
     return ((),) * len(_NUMBERS)
 
 

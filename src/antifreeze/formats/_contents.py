@@ -12,8 +12,6 @@ of these:
 
 from __future__ import annotations
 
-import threading
-from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -22,8 +20,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from antifreeze.formats._chunks import FooterWalk, GroupChunks, read_group
-from antifreeze.formats._footers import Tail, parsing, read_tail
+from antifreeze.formats._chunks import FooterWalk, GroupChunks
+from antifreeze.formats._footers import FooterBytes, parsing, read_footer_bytes
 from antifreeze.formats._measure import layout_of
 from antifreeze.formats._pages import Chunk
 from antifreeze.formats._weights import LeafType
@@ -32,48 +30,46 @@ Integers = npt.NDArray[np.int64]
 
 _FIRST_BYTE = 4
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
+_LARGE_FOOTER_NBYTES = 4 << 20
 _MAX_CHECKED_CHUNKS = 100_000
 """Files with more chunks are not searched for chunks that overlap: it would take longer than reading some of them."""
 
 
 class Contents:
-    """A file's footer, for reading its row groups. Threads may share it.
+    """A file's footer, for reading its row groups. Threads may share it."""
 
-    Row groups are found by walking over the footer, as far as was asked for, and only where each begins is kept: a
-    file can have a million of them.
-    """
-
-    def __init__(self, tail: Tail) -> None:
-        self.metadata: Any = pq.read_metadata(pa.BufferReader(tail.data))
-        self.schema: pa.Schema = self.metadata.schema.to_arrow_schema()
-        self.num_groups: int = self.metadata.num_row_groups
-        self.data_stop = tail.data_stop
+    def __init__(self, footer: FooterBytes) -> None:
+        self.data_stop = footer.start
         """Where the footer begins."""
-        self._leaves = tuple(_leaf_types(self.metadata))
+        self._index = FooterWalk(footer.data).index(0)
+        # Arrow takes many times a footer's bytes to hold it: of a large one, it is given a row group at a time.
+        self._is_large = len(footer.data) > _LARGE_FOOTER_NBYTES
+        whole = self._index.file_without_groups() if self._is_large else self._index.file()
+        self._metadata: Any = pq.read_metadata(pa.BufferReader(whole))
+        self.schema: pa.Schema = self._metadata.schema.to_arrow_schema()
+        self.num_groups, self.num_rows = len(self._index.group_rows), self._index.num_rows
+        self._leaves = tuple(_leaf_types(self._metadata))
         layout = layout_of(self.schema, [])
         if len(self._leaves) != layout.num_leaves:
             raise ValueError(f"{len(self._leaves)} leaf columns are stored, {layout.num_leaves} are described")
         starts = [*layout.first_leaf.tolist(), layout.num_leaves]
         self._leaf_ranges = {name: range(starts[i], starts[i + 1]) for i, name in enumerate(self.schema.names)}
         self._is_flat = np.array([not leaf.max_repetition for leaf in self._leaves], np.bool_)
-        self._footer = tail.footer
-        self._walk = iter(FooterWalk(self._footer))
-        self._starts = array("q")
-        self._lock = threading.Lock()
+        if self.num_rows != (num_rows := sum(self._index.group_rows)):
+            raise ValueError(f"it claims {self.num_rows:,} rows, and its row groups have {num_rows:,}")
         if self.num_groups * len(self._leaves) <= _MAX_CHECKED_CHUNKS:
             self._check_overlaps()
 
+    def metadata(self, group: int) -> tuple[Any, int]:
+        """Return what Arrow needs to read a row group, and the number that the group has there."""
+        if not self._is_large:
+            return self._metadata, group
+        return pq.read_metadata(pa.BufferReader(self._index.file_with_group(group))), 0
+
     def group(self, number: int) -> GroupChunks:
         """Return a row group, checked."""
-        with self._lock:
-            while number >= len(self._starts):
-                self._walk_on()
-        return read_group(self._footer, self._starts[number])
-
-    def _walk_on(self) -> GroupChunks:
-        group = next(self._walk)
-        self._check_group(len(self._starts), group)
-        self._starts.append(group.start)
+        group = self._index.read(number)
+        self._check_group(number, group)
         return group
 
     def chunks(self, group: GroupChunks, columns: Sequence[str]) -> Iterator[tuple[LeafType, Chunk]]:
@@ -110,15 +106,8 @@ class Contents:
             raise ValueError(f"a column chunk of row group {number} lies outside of the file")
 
     def _check_overlaps(self) -> None:
-        num_rows, extents = 0, []
-        for _ in range(self.num_groups):
-            group = self._walk_on()
-            num_rows += group.num_rows
-            if group.num_rows:
-                extents.append(_extents(group))
-        if num_rows != self.metadata.num_rows:
-            raise ValueError(f"it claims {self.metadata.num_rows:,} rows, and its row groups have {num_rows:,}")
-        if extents:
+        groups = [self.group(number) for number in range(self.num_groups)]
+        if extents := [_extents(group) for group in groups if group.num_rows]:
             begins, sizes = (np.concatenate(part) for part in zip(*extents, strict=True))
             order = np.argsort(begins, kind="stable")
             if (begins[order][1:] < (begins + sizes)[order][:-1]).any():
@@ -131,9 +120,9 @@ def read_contents(path: str) -> Contents:
     Raises:
         CorruptFile: it does not parse, or says what cannot be true.
     """
-    tail = read_tail(path)
+    footer = read_footer_bytes(path)
     with parsing(path):
-        return Contents(tail)
+        return Contents(footer)
 
 
 def _leaf_types(metadata: Any) -> Iterator[LeafType]:

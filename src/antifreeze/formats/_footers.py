@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,7 +21,7 @@ _MAGIC = b"PAR1"
 _MAGIC_ENCRYPTED = b"PARE"
 _END_BYTES = 8
 # 100,000 column chunks take about 10 MB.
-_MAX_FOOTER_BYTES = 256 << 20
+_MAX_FOOTER_BYTES = 128 << 20
 
 _COPY_HINT = "copy or write the file again, or leave it out"
 
@@ -43,22 +44,12 @@ class Footer:
     """Leaf values per row if all groups with rows have the same number of them, else None."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tail:
-    """The last bytes of a file: at least its whole footer."""
+class FooterBytes(NamedTuple):
+    """A footer as it is in the file, without its length and the mark at the end."""
 
     data: bytes
-    file_nbytes: int
-
-    @property
-    def footer(self) -> bytes:
-        """The footer's own bytes, without its length and the mark at the end."""
-        return self.data[-_footer_bytes(self.data) : -_END_BYTES]
-
-    @property
-    def data_stop(self) -> int:
-        """Where the footer begins in the file, and the data ends."""
-        return self.file_nbytes - _footer_bytes(self.data)
+    start: int
+    """Where it begins in the file, and where the data ends."""
 
 
 def read_footer(path: str, known: list[Layout] | None = None) -> Footer:
@@ -67,9 +58,9 @@ def read_footer(path: str, known: list[Layout] | None = None) -> Footer:
     ``known`` collects layouts over many calls, from any number of threads; files with equal schemas then share one
     schema object, and compare by identity.
     """
-    tail = read_tail(path)
+    footer = read_footer_bytes(path)
     with parsing(path):
-        index = FooterWalk(tail.footer).index(MAX_CHUNKS_MEASURED)
+        index = FooterWalk(footer.data).index(MAX_CHUNKS_MEASURED)
         file = pq.ParquetFile(pa.BufferReader(index.file_without_groups()))
         layout = layout_of(file.schema_arrow, [] if known is None else known)
         return _facts(file.metadata.num_columns, layout, index)
@@ -96,18 +87,19 @@ def _encrypted(path: str) -> CorruptFile:
     return _corrupt(path, "is encrypted", "encrypted Parquet files are not supported; write it without encryption")
 
 
-def read_tail(path: str) -> Tail:
-    """Return the last bytes of a file: the whole footer, checked for its marks."""
+def read_footer_bytes(path: str) -> FooterBytes:
+    """Return the bytes of a footer, without the marks behind it, which are checked."""
     try:
         handle = open_regular(path)
         try:
             size = os.fstat(handle).st_size
             tail = os.pread(handle, _TAIL_BYTES, max(0, size - _TAIL_BYTES))
-            missing = _missing_bytes(tail, size)
-            if missing:
-                start = max(0, size - len(tail) - missing)
-                tail = os.pread(handle, size - len(tail) - start, start) + tail
             head = b"" if tail.endswith(_MAGIC) else os.pread(handle, _END_BYTES, 0)
+            _check_marks(path, size, head, tail)
+            nbytes = _footer_bytes(tail)
+            if nbytes <= len(tail):
+                return FooterBytes(tail[-nbytes:-_END_BYTES], size - nbytes)
+            return FooterBytes(os.pread(handle, nbytes - _END_BYTES, size - nbytes), size - nbytes)
         finally:
             os.close(handle)
     except FileNotFoundError as error:
@@ -116,19 +108,10 @@ def read_tail(path: str) -> Tail:
     except OSError as error:
         hint = "check the permissions of the file and the health of the disk or mount"
         raise UnreadableFile(f"{path} cannot be read: {error.strerror}", hint=hint, file=path) from error
-    _check_marks(path, size, head, tail)
-    return Tail(tail, size)
 
 
 def _footer_bytes(tail: bytes) -> int:
     return int.from_bytes(tail[-_END_BYTES:-4], "little") + _END_BYTES
-
-
-def _missing_bytes(tail: bytes, size: int) -> int:
-    """Return how many bytes of a large footer lie before the tail; 0 if the footer claims more than is read."""
-    if not tail.endswith(_MAGIC) or _footer_bytes(tail) > min(size, _MAX_FOOTER_BYTES):
-        return 0
-    return max(0, _footer_bytes(tail) - len(tail))
 
 
 def _check_marks(path: str, size: int, head: bytes, tail: bytes) -> None:
@@ -147,7 +130,7 @@ def _check_marks(path: str, size: int, head: bytes, tail: bytes) -> None:
         hint = "write the file with fewer columns or row groups"
         claim = f"{_footer_bytes(tail):,} bytes, expected at most {_MAX_FOOTER_BYTES:,}"
         raise _corrupt(path, f"has a footer of {claim}", hint)
-    if _footer_bytes(tail) > len(tail):
+    if _footer_bytes(tail) > size:
         raise _corrupt(path, f"claims a footer of {_footer_bytes(tail):,} bytes but has only {size:,}")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from antifreeze.core import CorruptFile, DataError, ReadLimits, TooLarge, UnreadableFile
+from antifreeze.core import CorruptFile, DataError, ReadLimits, TooLarge, UnreadableFile, open_regular
 from antifreeze.formats._contents import Contents, read_contents
 from antifreeze.formats._pages import walk_pages
 from antifreeze.formats._weights import LeafPages, TooHeavy, open_nbytes, rows_at_a_time
@@ -42,21 +42,22 @@ class Parquet:
             if group >= contents.num_groups:
                 raise _corrupt(path, group, 0, f"the file has only {contents.num_groups} row groups")
             num_rows, nbytes, piece_rows = _weighed(path, contents, group, columns, piece_rows, limits)
+            metadata, number = contents.metadata(group)
             file = pq.ParquetFile(
-                path, metadata=contents.metadata, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True
+                path, metadata=metadata, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True
             )
         except TooHeavy as error:
             raise _too_large(path, group, error, limits) from error
         except (OSError, pa.ArrowException) as error:
             raise _failed(path, group, 0, error) from error
-        return ParquetFragment(file, contents, path, group, tuple(columns), piece_rows, num_rows, nbytes)
+        return ParquetFragment(file, number, contents, path, group, tuple(columns), piece_rows, num_rows, nbytes)
 
 
 def _weighed(
     path: str, contents: Contents, group: int, columns: Sequence[str], piece_rows: int, limits: ReadLimits
 ) -> tuple[int, int, int]:
     """Return how many rows a row group has, what it holds while it is read, and how many rows to decode at a time."""
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    handle = open_regular(path)
 
     def read(offset: int, size: int) -> bytes:
         return os.pread(handle, size, offset)
@@ -82,6 +83,7 @@ class ParquetFragment:
     def __init__(
         self,
         file: Any,
+        number: int,
         contents: Contents,
         path: str,
         group: int,
@@ -90,10 +92,10 @@ class ParquetFragment:
         num_rows: int,
         nbytes: int,
     ) -> None:
-        self._file, self._path, self._group = file, path, group
+        self._file, self._number, self._path, self._group = file, number, path, group
         self._columns, self._piece_rows = columns, piece_rows
         self.num_rows, self.nbytes = num_rows, nbytes
-        self.file_rows: int = contents.metadata.num_rows
+        self.file_rows = contents.num_rows
         self.schema = contents.schema
 
     def pieces(self) -> Iterator[Any]:
@@ -101,7 +103,7 @@ class ParquetFragment:
         row = 0
         # ``use_threads=False``: the decoder runs in the calling thread and nowhere else, so that our threads are the
         # only ones, and a limit on cores means what it says.
-        options = {"columns": list(self._columns), "use_threads": False, "row_groups": [self._group]}
+        options = {"columns": list(self._columns), "use_threads": False, "row_groups": [self._number]}
         try:
             for batch in self._file.iter_batches(self._piece_rows, **options):
                 for column in batch.columns:
