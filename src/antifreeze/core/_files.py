@@ -21,6 +21,7 @@ import errno
 import os
 import secrets
 import stat
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -135,10 +136,10 @@ def open_to_append(path: str | os.PathLike[str]) -> int:
     """
     try:
         handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | _OPEN, 0o600)
-    except OSError as error:
-        # What these mean when the path is a link, and when it is a pipe that nobody reads.
-        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
-            _check_kind(path, os.lstat(path))
+    except OSError:
+        # The kernel has refused it: a link, a pipe that nobody reads, or, in a shared folder, any file of another user.
+        with suppress(FileNotFoundError, NotADirectoryError):
+            _check_ours(path, os.lstat(path))
         raise
     try:
         _check_ours(path, os.fstat(handle))
