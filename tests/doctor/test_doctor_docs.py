@@ -104,7 +104,7 @@ def test_the_page_has_the_exit_codes() -> None:
 
 
 def test_the_page_has_the_files_that_are_kept(tmp_path: Path) -> None:
-    keep(tmp_path, observe.Observation(root=1, snapshots=()), (), "")
+    folder = keep(tmp_path / "kept", observe.Observation(root=1, snapshots=()), (), "")
     told = DOCTOR.read_text().partition("### What is kept")[2].partition("\n## ")[0]
 
-    assert {path.name for path in tmp_path.iterdir()} == set(re.findall(r"^\| `([\w.]+)` \|", told, re.MULTILINE))
+    assert {path.name for path in folder.iterdir()} == set(re.findall(r"^\| `([\w.]+)` \|", told, re.MULTILINE))

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antifreeze.core import AntifreezeError, CorruptFile, SourceNotFound, UnreadableFile
-from antifreeze.formats import Footer, read_footer
+from antifreeze.formats import Footer, _footers, read_footer
 
 
 def footer_of(folder: Path, columns: dict[str, Any], **options: Any) -> Footer:
@@ -111,6 +111,23 @@ def test_a_footer_larger_than_the_first_read_is_read_whole(tmp_path: Path) -> No
     assert (tmp_path / "a.parquet").stat().st_size > 128 * 1024
     assert len(footer.schema) == 800
     assert footer.group_rows == (1, 1)
+
+
+def test_a_file_with_very_many_chunks_is_measured_by_its_first_row_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = {"n": range(400), "s": [f"text {i:03}" for i in range(400)], "l": [[1, 2]] * 400}
+    exact = footer_of(tmp_path, columns, row_group_size=10, use_dictionary=False)
+    monkeypatch.setattr(_footers, "MAX_CHUNKS_MEASURED", 9)
+
+    footer = read_footer(str(tmp_path / "a.parquet"))
+
+    assert footer.group_rows == exact.group_rows
+    assert footer.values[:2] == exact.values[:2]
+    assert footer.nbytes[0] == exact.nbytes[0]
+    assert footer.nbytes[1:] == pytest.approx(exact.nbytes[1:], rel=0.02)
+    # Lists of another length may follow.
+    assert (exact.lengths, footer.lengths) == ((1, 1, 2), (1, 1, None))
 
 
 def test_equal_schemas_are_one_object(tmp_path: Path) -> None:

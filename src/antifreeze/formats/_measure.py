@@ -208,7 +208,7 @@ class _Total:
         if not self._rows:
             self._is_wrong[:] = True
         elif self._rows < rows:
-            lengths = np.full_like(lengths, -1)  # another length may follow
+            lengths = np.where(self._layout.is_flat, lengths, -1)  # another length may follow
             # By bytes, for row groups of equally many rows can differ in size.
             share = nbytes_in_file / self._nbytes_in_file if self._nbytes_in_file else rows / self._rows
             nbytes, values = nbytes * share, np.where(self._layout.is_flat, rows, np.maximum(values * share, rows))
