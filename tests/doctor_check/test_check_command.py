@@ -111,7 +111,7 @@ def test_what_cannot_be_checked_is_said(
 
 def test_a_folder_cannot_be_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path)]) == 2
-    assert "Is a directory" in capsys.readouterr().err
+    assert "it is a folder, expected a regular file" in capsys.readouterr().err
 
 
 def test_it_starts_without_any_library() -> None:
