@@ -387,10 +387,20 @@ def _expect(wire: Wire, expected: Wire, what: str) -> None:
         raise ValueError(f"{what} has the type {wire.name}, expected {expected.name}")
 
 
+def _signed(data: bytes) -> int:
+    """Return a number of at most 8 bytes."""
+    number = shift = 0
+    for byte in data:
+        number |= (byte & 0x7F) << shift
+        shift += 7
+    # Zigzag: the sign is the lowest bit.
+    return (number >> 1) ^ -(number & 1)
+
+
 def decode(raw: RawNumbers) -> array[int]:
     """Return the numbers of one field, of any number of row groups."""
     if len(raw) < _FEW or any(isinstance(number, int) for number in raw):
-        return array("q", [n if isinstance(n, int) else CompactReader(n).read_int() for n in raw])
+        return array("q", [n if isinstance(n, int) else _signed(n) for n in raw])
     words = np.frombuffer(b"".join([number.ljust(8, b"\0") for number in raw]), "<u8")  # type: ignore[union-attr]
     # Close the gaps between 7 bits and 7 bits, then between 14 and 14, then between 28 and 28.
     words = (words & 0x007F007F007F007F) | (words & 0x7F007F007F007F00) >> 1

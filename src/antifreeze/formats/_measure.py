@@ -47,6 +47,10 @@ class Layout:
     """One entry per column: not nested, as many values as rows."""
     widths: _Integers
     """One entry per leaf: decoded bytes per value, -1 for strings and binary."""
+    is_flat_leaf: _Bools
+    """One entry per leaf: that of its column."""
+    is_known: _Bools
+    """One entry per column: its size follows from the number of rows, which makes wide tables of numbers cheap."""
 
     @property
     def num_leaves(self) -> int:
@@ -88,11 +92,15 @@ def layout_of(schema: pa.Schema, known: list[Layout]) -> Layout:
         first.append(len(widths))
         flat.append(is_flat)
         widths += leaves
+    first_leaf, is_flat_column = np.array(first, np.int64), np.array(flat, np.bool_)
+    leaf_widths = np.array(widths, np.int64)
     layout = Layout(
         schema=schema.remove_metadata(),
-        first_leaf=np.array(first, np.int64),
-        is_flat=np.array(flat, np.bool_),
-        widths=np.array(widths, np.int64),
+        first_leaf=first_leaf,
+        is_flat=is_flat_column,
+        widths=leaf_widths,
+        is_flat_leaf=np.repeat(is_flat_column, np.diff(first_leaf, append=len(widths))),
+        is_known=is_flat_column & (leaf_widths[first_leaf] >= 0),
     )
     # A handful at most: files that all differ must not be compared with each other.
     if len(known) < 8:
@@ -141,8 +149,7 @@ def measure(layout: Layout, index: GroupIndex) -> Sizes:
     if max(rows, nbytes_in_file) > _MOST:
         raise ValueError("the row groups claim an impossible number of rows or bytes")
     widths = layout.widths[layout.first_leaf]
-    # Known without a look at each chunk, which makes wide tables of numbers cheap.
-    is_known = layout.is_flat & (widths >= 0)
+    is_known = layout.is_known
     if is_known.all() or not rows:
         lengths = np.full_like(widths, 1 if rows else -1)
         return Sizes(nbytes=rows * widths, values=np.full_like(widths, rows), lengths=lengths)
@@ -162,7 +169,6 @@ class _Total:
     def __init__(self, layout: Layout) -> None:
         columns = len(layout.first_leaf)
         self._layout = layout
-        self._is_flat_leaf = np.repeat(layout.is_flat, np.diff(layout.first_leaf, append=layout.num_leaves))
         self._rows = self._nbytes_in_file = 0
         # Floats hold all sums that honest files have, exactly, and do not overflow with the others.
         self._nbytes, self._values = np.zeros(columns), np.zeros(columns)
@@ -183,7 +189,7 @@ class _Total:
         counts = _table(group.raw_num_values for group in groups)
         sizes = _table(group.raw_uncompressed_nbytes for group in groups)
         wrong = (counts < rows) | (counts > _MOST) | (sizes < 0) | (sizes > _MOST)
-        wrong |= self._is_flat_leaf & (counts != rows)
+        wrong |= self._layout.is_flat_leaf & (counts != rows)
         self._is_wrong |= np.logical_or.reduceat(wrong.any(axis=0), first)
         objects = np.maximum(sizes, counts * float(_POINTERS_BYTES)) + counts * float(_OBJECT_BYTES)
         nbytes = np.where(widths < 0, objects, counts * widths.astype(float))
