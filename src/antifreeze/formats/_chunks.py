@@ -156,6 +156,8 @@ class GroupIndex:
     """As many as were asked for."""
     list_start: int
     """Where the list of row groups starts in the footer."""
+    schema_key: tuple[bytes, bytes]
+    """The same bytes for files of the same schema and metadata, as far as a footer has them before its row groups."""
 
     def read(self, group: int) -> GroupChunks:
         """Return one row group, read again."""
@@ -196,7 +198,7 @@ class FooterWalk:
         self.num_groups = 0
         self._reader = CompactReader(footer)
         self._fields = self._reader.fields()
-        self._list_start = 0
+        self._list_start = self._rows_start = 0
         self._to_groups()
 
     def __iter__(self) -> Iterator[GroupChunks]:
@@ -236,6 +238,7 @@ class FooterWalk:
             num_chunks=tuple(sorted(counts)),
             first_groups=tuple(first),
             list_start=self._list_start,
+            schema_key=(self._reader.data[: min(self._rows_start, self._list_start)], self._reader.data[starts[-1] :]),
         )
 
     def _to_groups(self) -> None:
@@ -257,6 +260,7 @@ class FooterWalk:
     def _other_field(self, number: int, wire: Wire) -> None:
         if number == 3:
             _expect(wire, Wire.I64, "num_rows")
+            self._rows_start = self._reader.position
             self.num_rows = self._reader.read_int()
         else:
             self._reader.skip(wire)

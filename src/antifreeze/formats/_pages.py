@@ -7,6 +7,7 @@ what it says: 1.4 kB of file can ask for 2 GB. So all headers of a chunk are rea
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from antifreeze.formats._thrift import CompactReader
+from antifreeze.formats._thrift import FLAT_STRUCT, VARINT, CompactReader
 
 Read = Callable[[int, int], bytes]
 """(offset, size) -> bytes of the file; fewer at its end."""
@@ -70,8 +71,7 @@ class Page(NamedTuple):
         return self.encoding in (Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chunk:
+class Chunk(NamedTuple):
     """One column chunk, as a footer describes it."""
 
     codec: int
@@ -147,6 +147,9 @@ def _read_page(read: Read, position: int, stop: int) -> Page:
     """Read the header at a position."""
     for size in _HEADER_NBYTES:
         data = read(position, min(size, stop - position))
+        if (found := _DATA_HEADER.match(data) or _DICTIONARY_HEADER.match(data)) is not None:
+            kind, uncompressed, compressed, num_values, encoding = map(_signed, found.groups())
+            return Page(_TYPES[kind], position + found.end(), compressed, uncompressed, num_values, encoding)
         reader = CompactReader(data)
         try:
             fields = reader.read_struct()
@@ -156,6 +159,36 @@ def _read_page(read: Read, position: int, stop: int) -> Page:
             continue  # perhaps there is more of it
         return _page(fields, position + reader.position)
     raise AssertionError("unreachable")
+
+
+# The two headers that writers use most, in the form that they use, and nothing else: ten times as fast as by fields.
+# At most four bytes for a number, so that it is below 2**27 and not negative (an even number in zigzag).
+_NUMBER = rb"([\x80-\xff]{0,3}+[\x00-\x7f])"
+_START = rb"\x15(%s)\x15" + _NUMBER + rb"\x15" + _NUMBER
+_DATA_HEADER = re.compile(
+    _START % rb"\x00"
+    + rb"(?:\x15%s\x1c|\x2c)\x15" % VARINT
+    + _NUMBER
+    + rb"\x15"
+    + _NUMBER
+    + rb"\x15%s\x15%s(?:\x1c%s)?+\x00\x00" % (VARINT, VARINT, FLAT_STRUCT),
+    re.DOTALL,
+)
+_DICTIONARY_HEADER = re.compile(
+    _START % rb"\x04" + rb"(?:\x15%s\x3c|\x4c)\x15" % VARINT + _NUMBER + rb"\x15" + _NUMBER + rb"[\x11\x12]?+\x00\x00",
+    re.DOTALL,
+)
+_TYPES = dict(enumerate(PageType))
+
+
+def _signed(raw: bytes) -> int:
+    number = shift = 0
+    for byte in raw:
+        number |= (byte & 0x7F) << shift
+        shift += 7
+    if number & 1:
+        raise ValueError("a page header claims a negative number")
+    return number >> 1
 
 
 _INNER = {PageType.DATA: 5, PageType.DICTIONARY: 7, PageType.DATA_V2: 8}

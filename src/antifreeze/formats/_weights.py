@@ -120,10 +120,10 @@ class LeafPages:
         last = np.minimum(np.searchsorted(ends, ends + count - 2, side="right"), len(pages) - 1)
         return int(even + (sums[last + 1] - sums[:-1]).max()) + count * self._beside_nbytes
 
-    @property
-    def is_known(self) -> bool:
-        """Whether its rows can really be as large as they seem, as far as that was looked into."""
-        return self.leaf.width is None or self.longest_row is not None
+    def limit(self, limits: ReadLimits) -> int:
+        """Return what it may take of a piece: less if its rows can really be as large as they seem."""
+        is_known = self.leaf.width is None or self.longest_row is not None
+        return limits.heavy_nbytes if is_known else limits.piece_nbytes
 
     def look_into_dictionary(self) -> None:
         """Replace the size of the dictionary by that of its longest entry."""
@@ -197,6 +197,8 @@ def _check_values(leaves: Sequence[LeafPages], limits: ReadLimits) -> None:
 
 def _rows_that_fit(leaves: Sequence[LeafPages], piece_rows: int, limits: ReadLimits) -> int:
     """Return how many rows fit in a piece wherever they are, at most ``piece_rows``; perhaps 0."""
+    if sum(leaf.total_nbytes / leaf.limit(limits) for leaf in leaves) <= 1:
+        return piece_rows
     if (load := _load(leaves, piece_rows, limits)) <= 1:
         return piece_rows
     guess = int(piece_rows / load)
@@ -211,8 +213,4 @@ def _rows_that_fit(leaves: Sequence[LeafPages], piece_rows: int, limits: ReadLim
 
 def _load(leaves: Sequence[LeafPages], num_rows: int, limits: ReadLimits) -> float:
     """Return which part of what a piece may take so many rows can take at worst."""
-    load = 0.0
-    for leaf in leaves:
-        limit = limits.heavy_nbytes if leaf.is_known else limits.piece_nbytes
-        load += min(leaf.total_nbytes, leaf.nbytes(num_rows)) / limit
-    return load
+    return sum(min(leaf.total_nbytes, leaf.nbytes(num_rows)) / leaf.limit(limits) for leaf in leaves)
