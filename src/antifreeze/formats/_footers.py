@@ -23,6 +23,8 @@ _END_BYTES = 8
 # 100,000 column chunks take about 10 MB.
 _MAX_FOOTER_BYTES = 128 << 20
 
+_MAX_KEYS = 16
+
 _COPY_HINT = "copy or write the file again, or leave it out"
 
 # All that a damaged footer was seen to raise; OSError is what Arrow says of a thrift structure that does not parse.
@@ -52,7 +54,29 @@ class FooterBytes(NamedTuple):
     """Where it begins in the file, and where the data ends."""
 
 
-def read_footer(path: str, known: list[Layout] | None = None) -> Footer:
+class KnownLayouts:
+    """Layouts of files that were read, for those that follow; used by any number of threads."""
+
+    def __init__(self) -> None:
+        self._layouts: list[Layout] = []
+        self._by_key: dict[tuple[bytes, bytes], Layout] = {}
+
+    def layout(self, index: GroupIndex) -> Layout:
+        """Return the layout of a file. Those with the same bytes for their schema are not parsed again."""
+        layout = self._by_key.get(index.schema_key)
+        if layout is None:
+            file = pq.ParquetFile(pa.BufferReader(index.file_without_groups()))
+            layout = layout_of(file.schema_arrow, self._layouts)
+            if file.metadata.num_columns != layout.num_leaves:
+                found = file.metadata.num_columns
+                raise ValueError(f"{found} leaf columns are stored, {layout.num_leaves} are described")
+            # A handful: metadata may be another one in every file.
+            if len(self._by_key) < _MAX_KEYS:
+                self._by_key[index.schema_key] = layout
+        return layout
+
+
+def read_footer(path: str, known: KnownLayouts | None = None) -> Footer:
     """Read the footer of one file.
 
     ``known`` collects layouts over many calls, from any number of threads; files with equal schemas then share one
@@ -61,9 +85,7 @@ def read_footer(path: str, known: list[Layout] | None = None) -> Footer:
     footer = read_footer_bytes(path)
     with parsing(path):
         index = FooterWalk(footer.data).index(MAX_CHUNKS_MEASURED)
-        file = pq.ParquetFile(pa.BufferReader(index.file_without_groups()))
-        layout = layout_of(file.schema_arrow, [] if known is None else known)
-        return _facts(file.metadata.num_columns, layout, index)
+        return _facts((known or KnownLayouts()).layout(index), index)
 
 
 @contextmanager
@@ -134,9 +156,7 @@ def _check_marks(path: str, size: int, head: bytes, tail: bytes) -> None:
         raise _corrupt(path, f"claims a footer of {_footer_bytes(tail):,} bytes but has only {size:,}")
 
 
-def _facts(num_columns: int, layout: Layout, index: GroupIndex) -> Footer:
-    if num_columns != layout.num_leaves:
-        raise ValueError(f"{num_columns} leaf columns are stored, {layout.num_leaves} are described")
+def _facts(layout: Layout, index: GroupIndex) -> Footer:
     if index.num_rows != (num_rows := sum(index.group_rows)):
         raise ValueError(f"it claims {index.num_rows:,} rows, and its row groups have {num_rows:,}")
     sizes = measure(layout, index)

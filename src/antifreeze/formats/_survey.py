@@ -10,8 +10,7 @@ import pyarrow as pa
 from antifreeze.core import ColumnFacts, ConfigError, File, Manifest
 from antifreeze.formats._agreement import agree, mismatch
 from antifreeze.formats._crew import Crew
-from antifreeze.formats._footers import Footer, read_footer
-from antifreeze.formats._measure import Layout
+from antifreeze.formats._footers import Footer, KnownLayouts, read_footer
 
 
 def build_manifest(
@@ -32,7 +31,7 @@ def build_manifest(
         raise ConfigError("there are no files to index", hint="name at least one file", argument="listing_files")
     base = root.rstrip("/")
     paths = [f"{base}/{file.path}" for file in listing_files]
-    known: list[Layout] = []
+    known = KnownLayouts()
     footers = Crew(lambda path: read_footer(path, known), paths, threads).run(advance)
     agreement = agree(footers)
     schema = agreement.schema
