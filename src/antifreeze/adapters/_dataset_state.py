@@ -20,6 +20,7 @@ from torch.utils.data import IterableDataset
 
 from antifreeze.adapters._even_ranks import take_part
 from antifreeze.adapters._state import Loaded, Place, SharePlace
+from antifreeze.adapters._user_states import loading
 from antifreeze.child import Stand, has_state, load_between, opened_state, sealed_state
 from antifreeze.crew import Reached, ShareSource
 
@@ -84,7 +85,8 @@ def load(loader: Any, loaded: Loaded) -> None:
         return
     if loader.num_workers == 0 and any(share.stand is not None for share in place.shares):
         return  # it gets the state of its shard
-    load_between(loader.dataset, state["dataset_state"])
+    with loading("the dataset"):
+        load_between(loader.dataset, state["dataset_state"])
     loader._renew_workers()
 
 

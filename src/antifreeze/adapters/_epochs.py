@@ -25,6 +25,7 @@ from antifreeze.adapters._state import (
     from_state,
     to_state,
 )
+from antifreeze.adapters._user_states import loading
 from antifreeze.child import has_state
 from antifreeze.core import settle, step_seed
 from antifreeze.crew import IndexSource, ShareSource, Steps
@@ -131,9 +132,9 @@ class Epochs:
 
     def load_state_dict(self, loader: Any, state: Mapping[str, Any], *, strict: bool) -> None:
         """Resume from a state with the next epoch, and put generators where they were when it was saved."""
-        if state == {}:  # that of a loader which had none; torchdata takes it for a beginning, too
-            return
-        loaded = from_state(copy.deepcopy(state), loader, strict=strict)
+        if isinstance(state, Mapping) and not state:
+            return  # that of a loader which had none; torchdata takes it for a beginning, too
+        loaded = from_state(state, loader, strict=strict)
         _dataset_state.load(loader, loaded)
         self._loaded = loaded
         self.loads += 1
@@ -295,7 +296,8 @@ def _beginning(loader: Any) -> Place:
 
 def _load_dataset(loader: Any, state: Mapping[str, Any]) -> None:
     if not _is_iterable(loader) and "dataset_state" in state and has_state(loader.dataset):
-        loader.dataset.load_state_dict(state["dataset_state"])
+        with loading("the dataset"):
+            loader.dataset.load_state_dict(state["dataset_state"])
         loader._renew_workers()
 
 

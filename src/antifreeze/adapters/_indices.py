@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from antifreeze.adapters._random import Generators, States
 from antifreeze.adapters._samplers import draws_nothing, free_steps, length_of, owner_of
+from antifreeze.adapters._user_states import loading
 from antifreeze.child import has_state, opened_state, sealed_state
 from antifreeze.crew import Steps
 
@@ -68,10 +69,12 @@ class Indices:
         """Start the sampler; from its own state, if it had one."""
         saved = {} if mark is None or mark.state is None else opened_state(mark.state)
         if "sampler" in saved and self._owner is not None:
-            self._owner.load_state_dict(saved["sampler"])
+            with loading("the sampler"):
+                self._owner.load_state_dict(saved["sampler"])
         self._iterator = iter(()) if saved and mark is not None and mark.is_end else iter(self._sampler)
         if "iterator" in saved and has_state(self._iterator):
-            self._iterator.load_state_dict(saved["iterator"])  # type: ignore[attr-defined]
+            with loading("the sampler's iterator"):
+                self._iterator.load_state_dict(saved["iterator"])  # type: ignore[attr-defined]
         self._has_state, self.is_started = self._owner is not None or has_state(self._iterator), True
 
     def go_to(self, step: int, mark: Mark, calls: int, asked: States | None) -> bool:

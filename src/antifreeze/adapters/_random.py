@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import binascii
 import random
+import re
 import struct
 import zlib
 from array import array
@@ -30,6 +31,7 @@ _MAX_NBYTES = 1 << 16
 """No generator's state is larger; a text that claims more is damaged."""
 _WORDS = 625  # of Python's and NumPy's twister: 624, and the position
 _SEED = "seed "  # what follows is all there is to a generator that was just seeded
+_NUMBER = re.compile("-?[0-9]{1,20}")
 _GAUSS = struct.Struct("<?d")
 
 States = dict[str, Any]
@@ -137,10 +139,8 @@ def to_plain(drawn: Drawn) -> dict[str, Any]:
 
 
 def from_plain(plain: Mapping[str, Any]) -> Drawn:
-    """Return what was saved. Raises ValueError, TypeError or KeyError if it is damaged."""
+    """Return what was saved, which has the form of it. Raises ValueError if a generator's state is damaged."""
     seed, resets = plain["seed"], plain["resets"]
-    if (seed is not None and type(seed) is not int) or type(resets) is not int or resets < 0:
-        raise ValueError(f"seed {seed!r:.50} and resets {resets!r:.50} are not numbers")
     if seed is None and "began" in plain:
         raise ValueError("an epoch that has begun has a seed")
     known: dict[str, bytes] = {}
@@ -170,6 +170,8 @@ def _to_bytes(name: str, state: Any) -> bytes:
 def _from_bytes(name: str, raw: bytes) -> Any:
     if name not in ("random", "numpy"):
         return _generator(raw).get_state()
+    if len(raw) != 4 * _WORDS + _GAUSS.size:
+        raise ValueError(f"the state of {name!r}: expected {4 * _WORDS + _GAUSS.size} bytes, got {len(raw)}")
     words, (has_gauss, gauss) = array("I", raw[: 4 * _WORDS]), _GAUSS.unpack(raw[4 * _WORDS :])
     if words[-1] > _WORDS - 1:
         raise ValueError(f"the state of {name!r} is not one of a Mersenne twister")
@@ -191,7 +193,9 @@ def _to_text(name: str, raw: bytes, known: bytes = b"") -> str:
 
 def _from_text(name: str, text: str, known: bytes = b"") -> bytes:
     if text.startswith(_SEED):
-        return _to_bytes(name, torch.Generator().manual_seed(int(text[len(_SEED) :])).get_state())
+        if name in ("random", "numpy") or not _NUMBER.fullmatch(text, len(_SEED)):
+            raise ValueError(f"not the state of a generator: expected a seed, got {text[:50]!r}")
+        return _to_bytes(name, torch.Generator().manual_seed(int(text[len(_SEED) :]) % 2**64).get_state())
     expand = zlib.decompressobj(zdict=_columns(known)) if known else zlib.decompressobj()
     try:
         raw = expand.decompress(base64.urlsafe_b64decode(text), _MAX_NBYTES)

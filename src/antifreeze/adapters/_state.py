@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -12,9 +13,9 @@ from torch.utils.data import IterableDataset
 from antifreeze.adapters._even_ranks import take_part
 from antifreeze.adapters._indices import Mark, runs_of
 from antifreeze.adapters._random import Drawn, from_plain, to_plain
-from antifreeze.adapters._samplers import chain_of, length_of, names_of
+from antifreeze.adapters._samplers import chain_of, is_known, length_of, names_of
 from antifreeze.child import Stand, has_state, opened_state, sealed_state
-from antifreeze.core import StateMismatch, check_kind, compare, get_logger, settle
+from antifreeze.core import StateMismatch, check_kind, compare, forms, get_logger, settle
 from antifreeze.crew import Reached, Steps
 
 logger = get_logger()
@@ -182,24 +183,96 @@ def _share_state(place: SharePlace) -> dict[str, Any]:
 # -- in -------------------------------------------------------------------------------------------------------------
 
 
-def from_state(state: Any, loader: Any, *, strict: bool) -> Loaded:
-    """Return what the next epoch begins with; raise StateMismatch if the state does not fit, or warn."""
+_MAX_STEPS = 1 << 48
+_MAX_MISSING = 1 << 16
+"""How many steps may be missing: those that workers were at when the state was saved, out of order."""
+_MAX_AHEAD = 1 << 16
+"""How far a sampler may have been asked beyond what was delivered."""
+_MAX_SHARES = 1 << 14
+_MAX_TEXT = 1 << 17
+_MAX_LENGTHS = 16
+_fingerprint = forms.whole(-1, (1 << 32) - 1)  # a CRC; -1 stands for steps that the sampler no longer had
+_steps = forms.whole(0, _MAX_STEPS)
+_user_states = forms.fields({}, {"sampler": forms.anything, "iterator": forms.anything, "dataset": forms.anything})
+_generator_states = forms.fields({}, others=forms.text(_MAX_TEXT))
+_RANDOM = forms.fields(
+    {
+        "seed": forms.maybe(forms.whole(-(1 << 63), (1 << 64) - 1)),
+        "resets": forms.whole(0, _MAX_STEPS),
+        "persistent": forms.flag,
+    },
+    {"began": _generator_states, "asked": _generator_states, "now": _generator_states},
+)
+_EVERY = {
+    "version": forms.whole(_FIRST_VERSION, VERSION),
+    "kind": forms.text(among=(KIND,)),
+    "epoch": _steps,
+    "random": _RANDOM,
+    "loader": forms.fields({"dataset": forms.text(among=("map", "iterable"))}, others=forms.fact),
+    "step": _steps,
+}
+_check_indices = forms.fields(
+    _EVERY | {"indices": _fingerprint},
+    {
+        "calls": _steps,
+        "until": _steps,
+        "missing": forms.items(forms.row(_steps, forms.whole(1, _MAX_MISSING)), most=_MAX_MISSING),
+        "rank": forms.fact,
+        "sampler_epoch": forms.fact,
+        "sampler_state": _user_states,
+        "sampler_at_end": forms.flag,
+        "dataset_state": forms.anything,
+    },
+)
+_check_shares = forms.fields(
+    _EVERY,
+    {
+        "shares": forms.items(forms.row(_steps, forms.maybe(_fingerprint), forms.whole(0, 1)), most=_MAX_SHARES),
+        "own": forms.maybe(_steps),
+        "share_stands": forms.items(
+            forms.maybe(forms.row(_steps, _fingerprint, forms.whole(1, 1), least=2)), most=_MAX_SHARES
+        ),
+        "share_states": forms.items(forms.maybe(_user_states), most=_MAX_SHARES),
+        "ended": forms.flag,
+        "dataset_state": forms.anything,
+    },
+)
+
+
+def _check_form(state: Any) -> None:
+    """Raise StateMismatch unless a state has the form of one, whatever loader it is for."""
     check_kind(state, kind=KIND, version=VERSION)
     if state["version"] < _FIRST_VERSION:
         raise StateMismatch(
-            f"the state has version {state['version']}, this antifreeze knows versions from {_FIRST_VERSION} on",
+            f"the state has version {forms.shown(state['version'])}, this antifreeze knows versions from "
+            f"{_FIRST_VERSION} on",
             hint="it was saved by an older antifreeze, whose epochs had another order; begin the epoch again",
-            differences={"version": (state["version"], VERSION)},
+            differences={"version": (forms.shown(state["version"]), VERSION)},
         )
+    saved = state.get("loader")
+    is_iterable = isinstance(saved, Mapping) and saved.get("dataset") == "iterable"
+    (_check_shares if is_iterable else _check_indices)(state, "state")
+
+
+def _copied(state: Any) -> dict[str, Any]:
+    """Return a copy of a state that has the form of one; the parts of it that user code has made may be anything."""
     try:
-        saved = dict(state["loader"])
-        place = _share_place(state, saved) if saved["dataset"] == "iterable" else _index_place(state)
-        loaded = Loaded(state, _natural(state["epoch"]), place, from_plain(state["random"]), strict, True)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        return copy.deepcopy(dict(state))
+    except Exception as error:  # border: it may be nested without end, or refuse to be copied
         raise StateMismatch(
-            f"the state is damaged: {type(error).__name__}: {error}",
-            hint="give load_state_dict() what state_dict() of the same loader returned",
+            f"the state is damaged: what the dataset or sampler has saved in it cannot be copied "
+            f"({type(error).__name__})",
+            hint=forms.HINT,
         ) from error
+
+
+def from_state(state: Any, loader: Any, *, strict: bool) -> Loaded:
+    """Return what the next epoch begins with; raise StateMismatch if the state does not fit, or warn."""
+    _check_form(state)
+    state = _copied(state)
+    saved = dict(state["loader"])
+    place = _share_place(state, saved) if saved["dataset"] == "iterable" else _index_place(state)
+    loaded = Loaded(state, state["epoch"], place, _drawn(state["random"]), strict, True)
     here = facts_of(loader)
     if saved["dataset"] != here["dataset"]:
         settle(compare(saved, {"dataset": here["dataset"]}), strict=strict, lost="the epoch begins anew")
@@ -211,50 +284,97 @@ def from_state(state: Any, loader: Any, *, strict: bool) -> Loaded:
     differences = compare(saved, here)
     if place.steps.missing and not same:
         differences["rank"] = ranks  # each has overtaken batches of its own
-    return loaded._replace(place=_fitted_steps(place, saved, here, differences, strict=strict), is_alike=same)
+    place = _fitted_steps(place, saved, here, differences, strict=strict)
+    _check_left(place, loader)
+    return loaded._replace(place=place, is_alike=same)
 
 
-def _natural(value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"{value!r} where a number should stand")
-    return value
+def _drawn(random: Mapping[str, Any]) -> Drawn:
+    try:
+        return from_plain(random)
+    except ValueError as error:
+        raise StateMismatch(f"the state is damaged: state['random']: {error}", hint=forms.HINT) from error
+
+
+def _check_left(place: IndexPlace, loader: Any) -> None:
+    """Raise StateMismatch if a state has more steps than the sampler: nothing would be left, and nobody would know."""
+    sampler = loader._index_sampler
+    length = length_of(sampler)
+    if length is None:
+        return
+    # A sampler that is user code may have more steps than it says.
+    most = length if all(is_known(s) for s in chain_of(sampler)) else _MAX_LENGTHS * length + _MAX_AHEAD
+    for name, value, bound in (
+        ("step", place.steps.first, most),
+        ("until", place.steps.until, most),
+        ("calls", place.calls, most + 1),
+    ):
+        if value > bound:
+            raise forms.unexpected(f"state[{name!r}]", f"an integer from 0 to {bound}", value)
 
 
 def _index_place(state: Mapping[str, Any]) -> IndexPlace:
-    first = _natural(state["step"])
-    until = _natural(state.get("until", first))
-    runs = [range(_natural(start), start + _natural(count)) for start, count in state.get("missing", [])]
-    if any(run.start < first or run.stop > until for run in runs):
-        raise ValueError(f"steps {runs} are not between {first} and {until}")
+    first = state["step"]
+    until = state.get("until", first)
+    if until < first:
+        raise forms.unexpected("state['until']", f"an integer >= {first}", until)
+    calls = state.get("calls", first)
+    if calls > until + _MAX_AHEAD:
+        raise forms.unexpected("state['calls']", f"an integer from 0 to {until + _MAX_AHEAD}", calls)
     own = state.get("sampler_state")
-    mark = Mark(
-        _natural(state["indices"]), None if own is None else sealed_state(own), bool(state.get("sampler_at_end"))
-    )
-    steps, calls = Steps(first, until, tuple(itertools.chain(*runs))), _natural(state.get("calls", first))
+    mark = Mark(state["indices"], None if own is None else _sealed(own), bool(state.get("sampler_at_end")))
+    steps = Steps(first, until, _missing(state.get("missing", []), first, until))
     return IndexPlace(steps, mark, state.get("sampler_epoch"), calls)
 
 
+def _missing(runs: list[Any], first: int, until: int) -> tuple[int, ...]:
+    """Return the steps of runs, each a first step and how many; they must be in order and between two bounds."""
+    at, total = first, 0
+    for number, (start, count) in enumerate(runs):
+        total += count
+        if not at <= start <= until - count:
+            raise forms.unexpected(f"state['missing'][{number}]", f"steps from {at} to {until}", [start, count])
+        at = start + count
+    if total > _MAX_MISSING:
+        raise forms.unexpected("state['missing']", f"at most {_MAX_MISSING} steps", total)
+    return tuple(itertools.chain(*(range(start, start + count) for start, count in runs)))
+
+
 def _share_place(state: Mapping[str, Any], facts: Mapping[str, Any]) -> SharePlace:
-    shares, own = state.get("shares", []), state.get("own")
-    if len(shares) != facts["num_workers"] and (shares or state["step"]):
-        raise ValueError(f"{len(shares)} shares of {facts['num_workers']} workers")
+    shares, num_workers = state.get("shares", []), facts.get("num_workers")
+    if len(shares) != num_workers and (shares or state["step"]):
+        raise forms.unexpected("state['shares']", f"one entry for each of {num_workers} workers", shares)
     nothing = [None] * len(shares)
-    stands = zip(state.get("share_stands", nothing), state.get("share_states", nothing), strict=True)
+    stands, users = state.get("share_stands", nothing), state.get("share_states", nothing)
+    for name, found in (("share_stands", stands), ("share_states", users)):
+        if len(found) != len(shares):
+            raise forms.unexpected(f"state[{name!r}]", f"a list of {len(shares)} entries", found)
+    for number, (stand, user, share) in enumerate(zip(stands, users, shares, strict=True)):
+        if (stand is None) != (user is None):
+            raise forms.unexpected(f"state['share_states'][{number}]", "a state for each stand", user)
+        if stand is not None and stand[0] > share[0]:
+            raise forms.unexpected(f"state['share_stands'][{number}][0]", f"an integer from 0 to {share[0]}", stand[0])
     reached = tuple(
-        Reached(
-            _natural(number),
-            None if fingerprint is None else _natural(fingerprint),
-            None if place is None else _stand(place, user),
-            bool(is_over),
-        )
-        for (number, fingerprint, is_over), (place, user) in zip(shares, stands, strict=True)
+        Reached(number, fingerprint, None if stand is None else _stand(stand, user), bool(is_over))
+        for (number, fingerprint, is_over), stand, user in zip(shares, stands, users, strict=True)
     )
-    return SharePlace(reached, _natural(state["step"]), None if own is None else _natural(own))
+    return SharePlace(reached, state["step"], state.get("own"))
 
 
 def _stand(place: list[Any], state: dict[str, Any]) -> Stand:
     after, fingerprint, *is_end = place
-    return Stand(_natural(after), _natural(fingerprint), sealed_state(state), bool(is_end))
+    return Stand(after, fingerprint, _sealed(state), bool(is_end))
+
+
+def _sealed(state: dict[str, Any]) -> bytes:
+    try:
+        return sealed_state(state)
+    except Exception as error:  # border: what user code has saved may be anything
+        raise StateMismatch(
+            f"the state is damaged: what the dataset or sampler has saved in it cannot be sent to a worker "
+            f"({type(error).__name__})",
+            hint=forms.HINT,
+        ) from error
 
 
 def _fitted_steps(
@@ -265,6 +385,7 @@ def _fitted_steps(
     lost, repeated, first = _LOST, 0, place.steps.first
     if before and now and before != now:
         first, repeated = divmod(first * before, now)
+        _steps(first, "state['step'] in batches of this size")
     elif before == now and before is not None:
         # A step of all ranks together takes the same samples.
         differences = {name: pair for name, pair in differences.items() if name not in _SIZES}
@@ -278,7 +399,11 @@ def _fitted_steps(
 
 def _global_batch(facts: Mapping[str, Any]) -> int | None:
     size, ranks = facts.get("batch_size"), facts.get("sampler.num_replicas", 1)
-    return size * ranks if type(size) is int and type(ranks) is int else None
+    return size * ranks if _is_size(size) and _is_size(ranks) else None
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) is int and 0 < value <= _MAX_STEPS
 
 
 def _fitted_shares(place: SharePlace, state: Mapping[str, Any], here: dict[str, Any], *, strict: bool) -> SharePlace:
@@ -299,7 +424,7 @@ def _fitted_shares(place: SharePlace, state: Mapping[str, Any], here: dict[str, 
         return SharePlace()
     if strict:
         return place
-    size, wanted = saved.get("batch_size") or 1, here.get("batch_size") or 1
+    size, wanted = (facts["batch_size"] if _is_size(facts.get("batch_size")) else 1 for facts in (saved, here))
     return place._replace(shares=tuple(_resized(share, size, wanted) for share in place.shares))
 
 

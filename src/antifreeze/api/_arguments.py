@@ -24,8 +24,8 @@ SUBSET_HINT = (
 _START_METHODS = ("fork", "forkserver", "spawn")
 
 
-def integer(name: str, value: object, least: int | None = None) -> int:
-    """Return an integer of at least ``least``."""
+def integer(name: str, value: object, least: int | None = None, most: int | None = None) -> int:
+    """Return an integer of at least ``least`` and at most ``most``."""
     number: int | None = None
     if not isinstance(value, bool):
         try:
@@ -35,6 +35,10 @@ def integer(name: str, value: object, least: int | None = None) -> int:
     if number is None or (least is not None and number < least):
         bound = "" if least is None else f" of at least {least}"
         raise ConfigError(f"{name}={value!r} is not an integer{bound}", hint=f"pass {name} as one", argument=name)
+    if most is not None and number > most:
+        got = number if number.bit_length() < 1 << 10 else f"an integer of {number.bit_length()} bits"
+        problem = f"{name} is too large: expected an integer from {least} to {most}, got {got}"
+        raise ConfigError(problem, hint=f"pass a smaller {name}, or leave it out", argument=name)
     return number
 
 

@@ -13,16 +13,25 @@ from antifreeze.api import _arguments as check
 from antifreeze.api._course import Course, seat_of
 from antifreeze.api._delivery import Batch, Delivery
 from antifreeze.api._epoch import EpochIterator
-from antifreeze.api._parts import INFINITE
-from antifreeze.api._place import Place, check_batch, from_state, to_state, warn_of_lanes
+from antifreeze.api._place import (
+    INFINITE,
+    MAX_EPOCH,
+    Place,
+    check_batch,
+    check_left,
+    check_windows,
+    from_state,
+    to_state,
+    warn_of_lanes,
+)
 from antifreeze.api._readable import Readable, Reading
 from antifreeze.api._refused import INSTEAD, checked_dataset, refuse
 from antifreeze.api._rows import RowsProgram, RowsSource
 from antifreeze.api._user_code import UserCode
-from antifreeze.core import compare, settle
+from antifreeze.core import ConfigError, compare, forms, settle
 from antifreeze.crew import Batches, Crew, History, Pace, Quarters, Terms, open_skip_log
 from antifreeze.loader import STALL_LIMIT_S, Cuts, Means, parse_limit
-from antifreeze.plan import Steps, default_lanes
+from antifreeze.plan import MAX_LANES, Steps, default_lanes
 from antifreeze.ranks import Ranks, find_ranks
 from antifreeze.supervise import Report
 from antifreeze.workers import Blocks
@@ -129,7 +138,7 @@ class StreamingDataLoader:
         self.rank, self.world_size = rank, world_size
         if (rank, world_size) != (None, None):
             find_ranks(rank, world_size)  # raises now what is wrong with them
-        self.lanes = None if lanes is None else check.integer("lanes", lanes, 1)
+        self.lanes = None if lanes is None else check.integer("lanes", lanes, 1, MAX_LANES)
         self._place, self._strict = Place(), True
         self.multiprocessing_context = check.start_method("multiprocessing_context", multiprocessing_context)
         self._memory_limit = None if memory_limit is None else parse_limit(memory_limit)
@@ -174,7 +183,7 @@ class StreamingDataLoader:
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch that the next iteration is; each iteration moves on by one."""
-        epoch = check.integer("epoch", epoch, 0)
+        epoch = check.integer("epoch", epoch, 0, MAX_EPOCH)
         if epoch != self.epoch:
             self._place = Place(epoch, 0, self._place.global_batch, self._place.shapes)
         self.epoch = epoch
@@ -200,17 +209,28 @@ class StreamingDataLoader:
         What cannot be continued exactly is refused, or only warned of with ``strict=False``, which is the default for a
         dataset that was made with ``force_override_state_dict=True``.
         """
-        if not state:
+        if state is None or state == {}:
             return  # frameworks give what was saved before there was a state
         strict = not self.dataset.force_override_state_dict if strict is None else strict
         place, here = from_state(state), self._facts()
         if self.lanes is not None and place.lanes is not None:
             here["lanes"] = self.lanes
         settle(compare(state, here), strict=strict, lost="samples of this epoch may be repeated or left out")
-        if "lanes" in here and place.lanes != self.lanes:
-            place = place._replace(shapes=())
+        if place.shapes:
+            place = self._fitted(place)
         self._place = place
         self._strict, self.epoch = strict, place.epoch
+
+    def _fitted(self, place: Place) -> Place:
+        """Return where a run resumes here; raises StateMismatch if that is beyond the epoch."""
+        lanes = self.lanes or place.lanes or 1
+        try:
+            num_rows = self.dataset._num_rows(lanes, place.global_batch or 1)
+        except ConfigError as error:  # batches that these lanes do not divide
+            raise forms.unexpected("state['lanes']", f"a divisor of {place.global_batch}", lanes) from error
+        check_left(place, num_rows, drop_last=self.drop_last)
+        is_alike = lanes == place.lanes and len(place.shapes) == self.dataset._num_shapes()
+        return place if is_alike else place._replace(shapes=())
 
     def _facts(self) -> dict[str, Any]:
         return {"seed": self.seed, "shuffle": self.shuffle, "drop_last": self.drop_last, **self.dataset._facts()}
@@ -231,6 +251,8 @@ class StreamingDataLoader:
             place = place._replace(epoch=self.epoch, sample=0)
         epoch = place.epoch
         shapes = place.shapes or self.dataset._shapes(self._new_lanes(ranks), self._memory_limit)
+        if place.shapes:
+            check_windows(shapes, self.dataset._shapes(place.shapes[0].lanes, None))
         global_batch = self.batch_size * ranks.world_size
         if place.sample and place.global_batch != global_batch:
             check_batch(place.global_batch, self.batch_size, ranks.world_size, strict=self._strict)

@@ -12,7 +12,8 @@ from typing import Any
 from antifreeze.api import _arguments as check
 from antifreeze.api._delivery import Batch, Delivery
 from antifreeze.api._iterate import rows_of_epoch
-from antifreeze.api._parts import INFINITE, Parts
+from antifreeze.api._parts import Parts
+from antifreeze.api._place import INFINITE
 from antifreeze.api._readable import Readable, Reading
 from antifreeze.api._row_code import RowCode, Transform, make_transform, paired_code
 from antifreeze.core import ConfigError

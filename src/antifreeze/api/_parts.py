@@ -7,14 +7,12 @@ from typing import Any
 
 from antifreeze.api import _arguments as check
 from antifreeze.api._made import Made
+from antifreeze.api._place import INFINITE
 from antifreeze.api._readable import Readable, Reading
 from antifreeze.api._row_code import RowCode
 from antifreeze.core import ConfigError, step_seed
 from antifreeze.loader import Shape, Together
 from antifreeze.workers import Block
-
-INFINITE = 1 << 62
-"""Stands for the number of rows of an epoch without an end: more than any run can deliver."""
 
 
 class Parts:

@@ -6,14 +6,19 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from antifreeze.core import StateMismatch, check_kind, get_logger, settle
-from antifreeze.loader import Shape
-from antifreeze.plan import Seat
+from antifreeze.core import check_kind, forms, get_logger, settle
+from antifreeze.loader import MAX_STREAMS, MAX_WINDOW_ROWS, Shape
+from antifreeze.plan import MAX_LANES, Seat
 
 logger = get_logger()
 
 KIND = "StreamingDataLoader"
 VERSION = 1
+INFINITE = 1 << 62
+"""Stands for the number of rows of an epoch without an end: more than any run can deliver."""
+MAX_EPOCH = 1 << 40
+_MAX_SHAPES = 1 << 14
+_MARGIN = 8
 
 
 class Place(NamedTuple):
@@ -48,30 +53,53 @@ def to_state(place: Place, facts: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+_POSITION = {
+    "version": forms.whole(1, VERSION),
+    "kind": forms.text(among=(KIND,)),
+    "epoch": forms.whole(0, MAX_EPOCH),
+    "sample": forms.whole(0, INFINITE),
+    "global_batch": forms.maybe(forms.whole(1, INFINITE)),
+    "lanes": forms.maybe(forms.whole(1, MAX_LANES)),
+    "windows": forms.items(forms.whole(1, MAX_WINDOW_ROWS), most=_MAX_SHAPES),
+    "streams": forms.items(forms.whole(1, MAX_STREAMS), most=_MAX_SHAPES),
+}
+_FACTS = dict.fromkeys(("seed", "shuffle", "drop_last", "rows", "data"), forms.fact)
+_check = forms.fields(_POSITION | _FACTS | {"shuffle": forms.flag, "drop_last": forms.flag})
+
+
 def from_state(state: Any) -> Place:
     """Return the place that a state tells of; raise StateMismatch if it cannot be one."""
     check_kind(state, kind=KIND, version=VERSION)
-    try:
-        shapes = tuple(
-            Shape(_natural(state["lanes"], 1), _natural(window, 1), _natural(streams, 1))
-            for window, streams in zip(state["windows"], state["streams"], strict=True)
-        )
-        batch = state["global_batch"]
-        return Place(
-            _natural(state["epoch"]), _natural(state["sample"]), None if batch is None else _natural(batch, 1), shapes
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise StateMismatch(
-            f"the state is damaged: {type(error).__name__}: {error}",
-            hint="give load_state_dict() what state_dict() of the same loader returned",
-            differences={},
-        ) from error
+    _check(state, "state")
+    lanes, windows, streams = state["lanes"], state["windows"], state["streams"]
+    if len(windows) != len(streams) or (lanes is None) != (not windows):
+        got = [len(windows), len(streams), lanes]
+        raise forms.unexpected("windows, streams, lanes", "as many windows as streams, and lanes if there are any", got)
+    if lanes is not None and state["global_batch"] is None:
+        raise forms.unexpected("state['global_batch']", "an integer >= 1 in a run that has lanes", None)
+    shapes = tuple(Shape(lanes, *pair) for pair in zip(windows, streams, strict=True))
+    place = Place(state["epoch"], state["sample"], state["global_batch"], shapes)
+    if place.sample and not shapes:
+        raise forms.unexpected("state['sample']", "0 in a run that has not begun", place.sample)
+    return place
 
 
-def _natural(value: Any, least: int = 0) -> int:
-    if type(value) is not int or value < least:
-        raise ValueError(f"{value!r} where a number of at least {least} should stand")
-    return value
+def check_left(place: Place, num_rows: int, *, drop_last: bool) -> None:
+    """Raise StateMismatch if nothing would be left of the epoch: a state is never saved there."""
+    last = num_rows - (place.global_batch or 1 if drop_last else 1)
+    if place.sample > max(0, last):
+        raise forms.unexpected("state['sample']", f"an integer from 0 to {max(0, last)}", place.sample)
+
+
+def check_windows(shapes: tuple[Shape, ...], fresh: tuple[Shape, ...]) -> None:
+    """Raise StateMismatch if a window of the state would take far more memory than one that is made here.
+
+    A state keeps its windows on any machine, for they decide the order. What a row takes is an estimate, which may
+    change a little between versions of a library: hence a margin.
+    """
+    for number, (shape, usual) in enumerate(zip(shapes, fresh, strict=True)):
+        if shape.window_rows > (most := _MARGIN * usual.window_rows):
+            raise forms.unexpected(f"state['windows'][{number}]", f"an integer from 1 to {most}", shape.window_rows)
 
 
 def check_batch(before: int | None, batch_size: int, world_size: int, *, strict: bool) -> None:

@@ -1,5 +1,6 @@
 """The vocabulary that every layer shares. Standard library only."""
 
+from antifreeze.core import forms
 from antifreeze.core._deadline import Clock, Deadline
 from antifreeze.core._errors import (
     AntifreezeError,
@@ -85,6 +86,7 @@ __all__ = [
     "clean_lines",
     "compare",
     "create_file",
+    "forms",
     "get_logger",
     "indented",
     "one_line",

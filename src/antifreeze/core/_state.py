@@ -1,4 +1,4 @@
-"""A saved position against the loader that is to go on from it: what differs, in words."""
+"""A saved position against the loader that is to resume from it: what differs, in words."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from antifreeze.core._errors import StateMismatch
 from antifreeze.core._logs import get_logger
+from antifreeze.core.forms import HINT, MAX_NAME_CHARS, names_of, shown, whole
 
 logger = get_logger()
 
@@ -16,34 +17,32 @@ Differences = dict[str, tuple[Any, Any]]
 
 def check_kind(state: object, *, kind: str, version: int) -> None:
     """Raise StateMismatch unless this is a state of this kind of loader, in a version that it knows."""
-    if not isinstance(state, Mapping) or not isinstance(state.get("version"), int) or "kind" not in state:
-        found = f"a {type(state).__name__}" if not isinstance(state, Mapping) else f"a dict of {_keys(state)}"
+    if not isinstance(state, Mapping) or type(state.get("version")) is not int or type(state.get("kind")) is not str:
+        found = f"a dict of {names_of(state)}" if isinstance(state, Mapping) else f"a {type(state).__name__:.100}"
+        raise StateMismatch(f"this is not a state of an antifreeze {kind}: it is {found}", hint=HINT)
+    saved, said = state["kind"], state["version"]
+    if saved != kind:
         raise StateMismatch(
-            f"this is not a state of an antifreeze {kind}: it is {found}",
-            hint="give load_state_dict() what state_dict() of the same loader returned",
+            f"the state was saved by another kind of loader: {saved:.{MAX_NAME_CHARS}}, this one is {kind}",
+            hint="load the state into the kind of loader that saved it, or begin a new run",
+            differences={"kind": (saved[:MAX_NAME_CHARS], kind)},
         )
-    if state["kind"] != kind:
+    if said > version:
         raise StateMismatch(
-            f"the state was saved by another kind of loader: {state['kind']}, this one is {kind}",
-            hint="a state fits loaders of the kind that saved it; begin anew, or use that kind",
-            differences={"kind": (state["kind"], kind)},
-        )
-    if state["version"] > version:
-        raise StateMismatch(
-            f"the state has version {state['version']}, this antifreeze knows versions up to {version}",
+            f"the state has version {shown(said)}, this antifreeze knows versions up to {version}",
             hint="it was saved by a newer antifreeze; install that one",
-            differences={"version": (state["version"], version)},
+            differences={"version": (said if said < 1 << 63 else shown(said), version)},
         )
-
-
-def _keys(state: Mapping[Any, Any]) -> str:
-    names = [repr(name) for name in list(state)[:4]]
-    return ", ".join(names) + (", ..." if len(state) > len(names) else "") if names else "nothing"
+    whole(1)(said, "version")
 
 
 def compare(saved: Mapping[str, Any], here: Mapping[str, Any]) -> Differences:
     """Return the facts that the loader has and that the state says otherwise, or not at all."""
-    return {name: (saved.get(name), value) for name, value in here.items() if saved.get(name) != value}
+    return {name: (saved.get(name), value) for name, value in here.items() if not _is_same(saved.get(name), value)}
+
+
+def _is_same(saved: Any, here: Any) -> bool:
+    return bool(saved == here) and isinstance(saved, bool) == isinstance(here, bool)
 
 
 def settle(differences: Differences, *, strict: bool, lost: str, hint: str = "") -> None:
@@ -51,7 +50,7 @@ def settle(differences: Differences, *, strict: bool, lost: str, hint: str = "")
     if not differences:
         return
     words = "; ".join(
-        f"the state was saved with {name}={before!r:.200}, this loader has {now!r:.200}"
+        f"the state was saved with {name}={shown(before)}, this loader has {shown(now)}"
         for name, (before, now) in differences.items()
     )
     if strict:

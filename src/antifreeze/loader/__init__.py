@@ -5,7 +5,17 @@ from antifreeze.loader._cut import Cut, Cuts
 from antifreeze.loader._hive import Partition
 from antifreeze.loader._kept import Kept
 from antifreeze.loader._memory import machine_memory, parse_limit
-from antifreeze.loader._reading import STALL_LIMIT_S, Means, Selection, Shape, make_order, make_shape, read_blocks
+from antifreeze.loader._reading import (
+    MAX_STREAMS,
+    MAX_WINDOW_ROWS,
+    STALL_LIMIT_S,
+    Means,
+    Selection,
+    Shape,
+    make_order,
+    make_shape,
+    read_blocks,
+)
 from antifreeze.loader._recipe import Recipe, Wanted, chosen_columns, column_types, expected_leaves, make_recipe
 from antifreeze.loader._rows import RowCache
 from antifreeze.loader._source import InputDir, Source, manifest_place, open_source
@@ -17,6 +27,8 @@ __all__ = [
     "Cuts",
     "InputDir",
     "Kept",
+    "MAX_STREAMS",
+    "MAX_WINDOW_ROWS",
     "Means",
     "Pairs",
     "Partition",

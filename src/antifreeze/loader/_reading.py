@@ -32,6 +32,8 @@ WINDOW_NBYTES = 32 << 20
 """Rows are shuffled within about this much decoded data at a time."""
 _WINDOW_ROWS = 1 << 20
 _STREAMS, _FEWEST_STREAMS = 16, 4
+MAX_WINDOW_ROWS, MAX_STREAMS = _WINDOW_ROWS, _STREAMS
+"""No run has more of a lane in a window, or more fragments of it open."""
 _ROOMY_NBYTES = 1 << 30
 _OPEN_NBYTES = 64 << 20
 """What the pages of open fragments may take, unless the user has set a limit."""

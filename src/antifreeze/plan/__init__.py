@@ -1,6 +1,6 @@
 """The plan: which rows, in which order. Arithmetic only: no clock, no thread, no file."""
 
-from antifreeze.plan._lanes import LANES, Lanes, Seat, Steps, apportion, default_lanes, stretch
+from antifreeze.plan._lanes import LANES, MAX_LANES, Lanes, Seat, Steps, apportion, default_lanes, stretch
 from antifreeze.plan._mix import BLOCK_GROUPS, Batchwise, Mix, Weights
 from antifreeze.plan._order import Listed, Order, Sequential, Span, Task, locate, round_at
 from antifreeze.plan._permute import Longs, Use, permutation
@@ -17,6 +17,7 @@ __all__ = [
     "Limits",
     "Listed",
     "Longs",
+    "MAX_LANES",
     "Mix",
     "Order",
     "Seat",

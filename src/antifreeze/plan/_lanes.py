@@ -134,4 +134,6 @@ def default_lanes(world_size: int, num_fragments: int) -> int:
 
 
 LANES = 8
+MAX_LANES = 1 << 16
+"""More than any job has ranks. A rank that reads all of so many lanes plans an epoch in about a second."""
 _FRAGMENTS_PER_LANE = 16

@@ -8,6 +8,7 @@ constant, there is one until a dataset is used up, and another one for those tha
 from __future__ import annotations
 
 import bisect
+import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -49,17 +50,27 @@ class Mix:
             self._plan_changing(weights)
         else:
             self._plan_constant(list(weights))
-        self.tail = [
-            (number, row)
-            for number, size in enumerate(sizes if all_of_them else ())
-            for row in range(size // lanes * lanes, size)
-        ]
-        """Rows that are too few for a group stand at the end, one after the other."""
+
+    @property
+    def unit(self) -> int:
+        """How many rows of a dataset are taken together: one for each lane."""
+        return self.lanes
+
+    @property
+    def tail_sizes(self) -> list[int]:
+        """How many rows of each dataset are too few for a unit, and come at the end."""
+        return [size % self.unit if self._all else 0 for size in self.sizes]
+
+    @functools.cached_property
+    def tail(self) -> list[tuple[int, int]]:
+        """The rows at the end, one dataset after the other: its number, and the row."""
+        left = zip(self.sizes, self.tail_sizes, strict=True)
+        return [(number, row) for number, (size, few) in enumerate(left) for row in range(size - few, size)]
 
     @property
     def num_rows(self) -> int:
         """How many samples an epoch has."""
-        return self.num_groups * self.lanes + len(self.tail)
+        return self.num_groups * self.lanes + sum(self.tail_sizes)
 
     # -- eras ------------------------------------------------------------------------------------------------------
 
@@ -171,18 +182,13 @@ class Batchwise(Mix):
         self._batches = Mix([size // (lanes * groups) for size in sizes], 1, weights, all_of_them=all_of_them)
         """Which dataset each batch is of; ``weights`` may be a function of the number of a batch."""
         self.num_groups = self._batches.num_groups * groups
-        self.tail = [
-            (number, row)
-            for number, size in enumerate(sizes if all_of_them else ())
-            for row in range(size // (lanes * groups) * lanes * groups, size)
-        ]
+        self._all = all_of_them
         self._known: tuple[int, Longs] = (-1, np.empty(0, np.int64))
 
     @property
-    def tail_sizes(self) -> list[int]:
-        """How many rows of each dataset come at the end."""
-        numbers = [number for number, _ in self.tail]
-        return [numbers.count(number) for number in range(len(self.sizes))]
+    def unit(self) -> int:
+        """How many rows of a dataset are taken together: a batch."""
+        return self.lanes * self.block_groups
 
     @property
     def num_blocks(self) -> int:
