@@ -178,8 +178,15 @@ def fingerprint_of(what: Any, before: int) -> int:
                 return zlib.crc32(b"%d" % what[0], before)
             return zlib.crc32(b"%d %d %d %d" % (len(what), what[0], what[-1], sum(what)), before)
         return zlib.crc32(array("q", what if isinstance(what, list) else [what]), before)
-    except (TypeError, OverflowError):
-        return zlib.crc32(repr(what).encode(errors="replace") if _is_plain(what) else b"?", before)
+    except (TypeError, OverflowError, ValueError):  # the last: a number of thousands of digits
+        return zlib.crc32(_told(what), before)
+
+
+def _told(what: Any) -> bytes:
+    try:
+        return repr(what).encode(errors="replace") if _is_plain(what) else b"?"
+    except (ValueError, RecursionError):
+        return b"?"
 
 
 def _is_plain(what: Any) -> bool:

@@ -252,6 +252,8 @@ def _check_form(state: Any) -> None:
     saved = state.get("loader")
     is_iterable = isinstance(saved, Mapping) and saved.get("dataset") == "iterable"
     (_check_shares if is_iterable else _check_indices)(state, "state")
+    if (state["step"] or state.get("until")) and "began" not in state["random"]:
+        raise forms.unexpected("state['random']", "an entry 'began' in an epoch that has begun", state["random"])
 
 
 def _copied(state: Any) -> dict[str, Any]:
@@ -302,6 +304,12 @@ def _check_left(place: IndexPlace, loader: Any) -> None:
     length = length_of(sampler)
     if length is None:
         return
+    if place.mark.is_end and place.steps.first < length:
+        logger.warning(
+            "antifreeze: the state says that the sampler has ended after %d of %d steps; the next epoch begins",
+            place.steps.first,
+            length,
+        )
     # A sampler that is user code may have more steps than it says.
     most = length if all(is_known(s) for s in chain_of(sampler)) else _MAX_LENGTHS * length + _MAX_AHEAD
     for name, value, bound in (
