@@ -7,7 +7,19 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antifreeze.ranks._judge import GRACE_S, SLOW_AGAIN_S, SLOW_S, Change, Kind, Seen, Told, Verdict, concerning, judge
+from antifreeze.ranks._judge import (
+    AGAIN_S,
+    GRACE_S,
+    SLOW_AGAIN_S,
+    SLOW_S,
+    Change,
+    Kind,
+    Seen,
+    Told,
+    Verdict,
+    concerning,
+    judge,
+)
 from antifreeze.ranks._record import Record, Standing
 
 NOW_S = 1000.0
@@ -148,7 +160,8 @@ def test_a_stall_begins_lasts_and_is_over() -> None:
     assert news_of(told, stuck(step=5, over=True), 2.0) == [(Change.OVER, Kind.STUCK)]
     assert news_of(told, stuck(step=9, over=True), 2.5) == []
     assert news_of(told, stuck(step=9, number=0), 8.0) == []
-    assert news_of(told, stuck(step=9, number=2), 9.0) == [(Change.BEGUN, Kind.STUCK)]
+    assert news_of(told, stuck(step=9, number=2), 9.0) == []  # so soon after the last one
+    assert news_of(told, stuck(step=9, number=2), 1.0 + AGAIN_S) == [(Change.BEGUN, Kind.STUCK)]
 
 
 def test_a_stall_that_was_over_before_it_was_heard_of_is_still_named() -> None:
@@ -165,9 +178,9 @@ def test_a_silent_rank_is_over_when_it_is_heard_of_again() -> None:
     told = Told()
 
     assert news_of(told, stuck(beat=5), 1.0) == [(Change.BEGUN, Kind.STUCK)]
-    assert news_of(told, stuck(beat=5), 4.0, silent_s=2.5) == [(Change.BEGUN, Kind.SILENT)]
-    assert news_of(told, stuck(beat=5), 9.0, silent_s=7.5) == []
-    assert news_of(told, stuck(beat=6), 9.5) == [(Change.OVER, Kind.SILENT)]
+    assert news_of(told, stuck(beat=5), 34.0, silent_s=2.5) == [(Change.BEGUN, Kind.SILENT)]
+    assert news_of(told, stuck(beat=5), 39.0, silent_s=7.5) == []
+    assert news_of(told, stuck(beat=6), 39.5) == [(Change.OVER, Kind.SILENT)]
 
 
 def test_a_rank_that_is_slow_at_every_step_is_spoken_of_now_and_then() -> None:

@@ -7,6 +7,7 @@ until the longest rank has ended. Nothing here is a collective, and no call wait
 from __future__ import annotations
 
 import itertools
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,6 +19,7 @@ logger = get_logger()
 _LOOK_S = 0.02
 _SILENT_S = 60.0
 _BEGIN_S = 5.0
+_SAID = re.compile(rb"(has|ended) ([0-9]{1,15})")
 _numbers = itertools.count()
 
 
@@ -117,11 +119,11 @@ class EvenRanks:
             time.sleep(_LOOK_S)
 
     def _heard(self) -> list[tuple[str, int]]:
-        """Return what the other ranks have said; those that have said nothing do not take part."""
+        """Return what the other ranks have said; those that have said nothing, or nonsense, do not take part."""
         ranks = [r for r in range(self._distributed.get_world_size()) if r != self._distributed.get_rank()]
         keys = [f"{self._key}/{rank}" for rank in ranks]
-        words = [self._store.get(key).decode().split() for key in keys if self._store.check([key])]
-        return [(state, int(count)) for state, count in words]
+        said = [_SAID.fullmatch(self._store.get(key)) for key in keys if self._store.check([key])]
+        return [(found[1].decode(), int(found[2])) for found in said if found is not None]
 
 
 def take_part(distributed: Any) -> bool:

@@ -28,6 +28,9 @@ SLOW_S = 10.0
 """How long a rank whose workers move must have waited at least."""
 SLOW_AGAIN_S = 300.0
 """A rank that is slow is spoken of no more often than this."""
+AGAIN_S = 30.0
+"""A stall of a rank is spoken of no sooner than this after the last one: a rank may write what it likes, as often as it
+likes, and each record could tell of another stall."""
 _REMEMBERED = 8  # stalls of each rank
 
 
@@ -114,13 +117,18 @@ class News(NamedTuple):
 
 
 class Told:
-    """What was said already: each stall is spoken of once when it begins, and once when it is over."""
+    """What was said already: each stall is spoken of once when it begins, and once when it is over.
+
+    Of one rank at most one stall is spoken of in ``AGAIN_S``. One that is still there after that is spoken of then.
+    """
 
     def __init__(self) -> None:
         self.open: dict[int, Verdict] = {}
         """For each rank the stall that was spoken of and is not over."""
         self._keys: dict[int, deque[tuple[object, ...]]] = {}
         self._slow_s: dict[int, float] = {}
+        self._said_s: dict[int, float] = {}
+        """When a stall of each rank was last spoken of."""
 
     def news(self, verdicts: Iterable[Verdict], records: Mapping[int, Record], now_s: float) -> list[News]:
         """Return what is new, and remember it. ``records`` are the last ones of all ranks that are known."""
@@ -141,13 +149,14 @@ class Told:
     def _is_new(self, verdict: Verdict, now_s: float) -> bool:
         rank = verdict.record.rank
         keys = self._keys.setdefault(rank, deque(maxlen=_REMEMBERED))
-        if verdict.key in keys:
+        if verdict.key in keys or now_s - self._said_s.get(rank, -math.inf) < AGAIN_S:
             return False
         if verdict.kind is Kind.SLOW:
             if now_s - self._slow_s.get(rank, -math.inf) < SLOW_AGAIN_S:
                 return False
             self._slow_s[rank] = now_s
         keys.append(verdict.key)
+        self._said_s[rank] = now_s
         return True
 
 

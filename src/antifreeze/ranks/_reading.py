@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from antifreeze.ranks._judge import Seen
-from antifreeze.ranks._record import MOST_NBYTES, decode, encode, from_json, to_json
-from antifreeze.ranks._store import rank_key
+from antifreeze.ranks._record import MOST_NUMBER, decode, encode, from_json, to_json
+from antifreeze.ranks._store import MOST_READ_NBYTES, rank_key
 
 EVERYBODY = 64
 """In a job of so many ranks each reads for itself."""
@@ -21,7 +21,7 @@ AWAY_S = 1.5
 """Who has not looked for so long knows nothing of what happened in between."""
 JOB_FRESH_S, NODE_FRESH_S = 2.0, 4.0
 _MOST_FOUND = 16
-_MOST_FOUND_NBYTES = 2 * _MOST_FOUND * MOST_NBYTES
+_MOST_FOUND_NBYTES = MOST_READ_NBYTES
 
 
 class Reader(NamedTuple):
@@ -75,17 +75,13 @@ class Found(NamedTuple):
 def read_found(raw: bytes, world_size: int, now_s: float) -> Found | None:
     """Return what somebody has read for us, if it is well formed."""
     value = decode(raw, _MOST_FOUND_NBYTES)
-    if (
-        not isinstance(value, dict)
-        or not isinstance(value.get("beat"), int)
-        or not isinstance(value.get("found"), list)
-    ):
+    if not isinstance(value, dict) or type(value.get("beat")) is not int or not isinstance(value.get("found"), list):
         return None
     pairs = [_pair(entry) for entry in value["found"][:_MOST_FOUND]]
     seen = {}
     for silent_s, values in (pair for pair in pairs if pair is not None):
         rank = values.get("rank")
-        record = from_json(values, rank) if isinstance(rank, int) and 0 <= rank < world_size else None
+        record = from_json(values, rank) if type(rank) is int and 0 <= rank < world_size else None
         if record is not None:
             seen[record.rank] = Seen(record, now_s - silent_s)
     return Found(value["beat"], seen)
@@ -95,5 +91,5 @@ def _pair(entry: Any) -> tuple[float, dict[str, Any]] | None:
     if not isinstance(entry, list) or len(entry) != 2 or not isinstance(entry[1], dict):
         return None
     silent_s = entry[0]
-    good = isinstance(silent_s, int | float) and 0 <= silent_s < float("inf")
+    good = type(silent_s) in (int, float) and 0 <= silent_s < MOST_NUMBER
     return (float(silent_s), entry[1]) if good else None

@@ -23,7 +23,7 @@ _LENGTH = 60
 _QUERY = re.compile(r"\?[^\s'\"]*")
 _USER = re.compile(r"(?<=://)[^\s/'\"]*@")
 _SUSPICIOUS = re.compile(r"[^\w ,./()'-]|[\w./-]{24}|(?i:token|key|passw|secret|auth|pwd)|\W-")
-_MOST_NUMBER = 1 << 62
+MOST_NUMBER = 1 << 62
 
 
 class Place(NamedTuple):
@@ -139,7 +139,7 @@ def to_json(record: Record) -> dict[str, Any]:
 
 def from_json(values: object, rank: int) -> Record | None:
     """Return what was read, if it can be a record of that rank. Nothing is taken over that has another form."""
-    if not isinstance(values, dict) or values.get("rank") != rank:
+    if not isinstance(values, dict) or type(values.get("rank")) is not int or values["rank"] != rank:
         return None
     fields: dict[str, Any] = {}
     for name, value in values.items():
@@ -149,7 +149,7 @@ def from_json(values: object, rank: int) -> Record | None:
             fields[name] = _text(name, value)
         elif kind is bool and type(default) is bool:
             fields[name] = value
-        elif kind in (int, float) and type(default) in (kind, float) and 0 <= value < _MOST_NUMBER:
+        elif kind in (int, float) and type(default) in (kind, float) and 0 <= value < MOST_NUMBER:
             fields[name] = value  # NaN is not less than anything
     return Record(rank=rank, **fields)
 

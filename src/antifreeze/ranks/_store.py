@@ -8,11 +8,16 @@ Still they can take for ever, if the process that holds the store is stopped.
 from __future__ import annotations
 
 import datetime as dt
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 _MOST_CHECKS = 64
+MOST_READ_NBYTES = 128_000
+"""Nothing of ours is longer. The store sends a value as a whole, so one that is longer can be refused only after it has
+come; then it is not asked for again for a while."""
+_REFUSED_S = 30.0
 _PREFIX = "antifreeze/ranks"
 
 
@@ -56,6 +61,8 @@ class JobStore:
         self._own: Any = None
         self._there: set[str] = set()
         self._turn = 0
+        self._refused_until_s: dict[str, float] = {}
+        """Keys at which something stands that is not of ours, and until when they are not read."""
 
     def is_of(self, store: Any) -> bool:
         """Tell whether this is a connection to that store."""
@@ -66,15 +73,20 @@ class JobStore:
         self._connected().set(key, text)
 
     def fetch(self, keys: Sequence[str]) -> dict[str, bytes]:
-        """Return what stands at those of the keys that are there."""
-        own = self._connected()
+        """Return what stands at those of the keys that are there, and is no longer than what we write."""
+        own, now_s = self._connected(), time.monotonic()
+        self._refused_until_s = {key: end_s for key, end_s in self._refused_until_s.items() if end_s > now_s}
+        keys = [key for key in keys if key not in self._refused_until_s]
         missing = [key for key in keys if key not in self._there]
         if missing:
             self._turn = (self._turn + _MOST_CHECKS // 2) % len(missing)
             missing = missing[self._turn :] + missing[: self._turn]
             self._there.update(present(own.check, missing, _MOST_CHECKS))
         there = [key for key in keys if key in self._there]
-        return dict(zip(there, own.multi_get(there), strict=True)) if there else {}
+        found = dict(zip(there, own.multi_get(there), strict=True)) if there else {}
+        refused = [key for key, raw in found.items() if len(raw) > MOST_READ_NBYTES]
+        self._refused_until_s.update(dict.fromkeys(refused, now_s + _REFUSED_S))
+        return {key: raw for key, raw in found.items() if key not in self._refused_until_s}
 
     def _connected(self) -> Any:
         if self._own is None:
