@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,12 @@ from antifreeze.crew._bedside import Bedside
 from antifreeze.crew._modules import sources_of
 from antifreeze.crew._stacks import read_stacks
 from antifreeze.nursery import Branch, Preload
-from antifreeze.supervise import Evidence, Finding, Limits, find_cause, parse_stack, state_of
+from antifreeze.supervise import Evidence, Finding, Limits, children_of, find_cause, parse_stack, state_of
 from antifreeze.transport import Channel, pair
 
 _STOPPED_GRACE_S = 1.0
 _POLL_INTERVAL_S = 0.005
+_MAX_DESCENDANTS = 1 << 12
 
 _ENVIRON = {
     # One thread: only a process with a single thread can be forked without leaving locks behind.
@@ -136,6 +138,27 @@ class Server:
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(self.pid, os.WNOHANG) == (0, 0) and not deadline.passed:
                 time.sleep(_POLL_INTERVAL_S)
+
+
+@contextlib.contextmanager
+def ending_descendants(pid: int) -> Iterator[None]:
+    """Kill after this block what a process had below it before: in the block it is killed, and cannot do so itself.
+
+    By handles of the kernel, so that no process is hit that has one of their numbers later.
+    """
+    below, handles = [pid], []
+    for parent in below:
+        below += [child for child in children_of(parent) if len(below) < _MAX_DESCENDANTS]
+    for child in below[1:]:
+        with contextlib.suppress(OSError, AttributeError):  # it has ended; or the system has no such handles
+            handles.append(os.pidfd_open(child))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+            os.close(handle)
 
 
 def streams() -> list[int]:

@@ -28,7 +28,7 @@ from typing import Any, Protocol
 from antifreeze.core import AntifreezeError, get_logger
 from antifreeze.crew._failures import never_ready, no_descriptors
 from antifreeze.crew._lineage import Base, Grown, Lineage, Request
-from antifreeze.crew._servers import Server, start_server, streams
+from antifreeze.crew._servers import Server, ending_descendants, start_server, streams
 from antifreeze.crew._template import Phase, Template
 from antifreeze.crew._terms import Terms
 from antifreeze.crew._words import lines_of
@@ -419,8 +419,9 @@ class Tree:
         if root.num_pending or why is not None:
             self._failures += 1
             self._why = why
-        self._kill(root)
-        root.wait_until_gone(_END_TIMEOUT_S)
+        with ending_descendants(root.pid):
+            self._kill(root)
+            root.wait_until_gone(_END_TIMEOUT_S)
         for server in list(self._branches):
             self._cut(server)
 

@@ -20,8 +20,9 @@ or stuck anywhere in the tree takes its own branches along and nobody else: ever
 when its parent ends. A dataset that was changed between two epochs gets another template, from the same base.
 
 The end. When the trainer ends, the kernel sends SIGCONT to the fork server, which wakes it if it is stopped. It kills
-its branches, their branches die with them, and all of them become children of the fork server, the nearest subreaper:
-it reaps each and kills its process group, and with it the programs that user code has started in a worker.
+its children; what these had forked and started becomes its children, as it is a subreaper, and is killed next, until
+there is none left. When a worker or a branch ends before that, its parent does the same with what it leaves behind
+(see ``_orphans``).
 
 # Tried: SIGKILL for the fork server as well. What workers have started is known only here, and survived.
 # Tried: loading a changed dataset into the old template. Both would be there, and memory would grow with every epoch.
@@ -56,14 +57,16 @@ from antifreeze.nursery._messages import (
     Spawned,
     Terminate,
 )
+from antifreeze.nursery._orphans import adopt_orphans, kill_process, own_children
 from antifreeze.nursery._safety import open_files, why_not_to_fork
 from antifreeze.transport import BOARD_NBYTES, BoardWriter, Channel, Closed, map_bytes
 
 LINGER_S = float(os.environ.get("ANTIFREEZE_NURSERY_LINGER_S", "1.5"))
 """How long a server stays when it has nothing to look after: the next loader often comes soon. Tests want it to go."""
 _POLL_INTERVAL_S = 0.25
-_REAP_TIMEOUT_S = 2.0
-_PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_TIMERSLACK, _PR_SET_CHILD_SUBREAPER = 1, 15, 29, 36
+_REAP_TIMEOUT_S = 10.0
+"""How long the fork server tries to end what is left when the trainer is gone: a dead disk can keep a process."""
+_PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_TIMERSLACK = 1, 15, 29
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _LARGE_NBYTES, _KEPT_NBYTES = 32 << 20, 64 << 20
 
@@ -71,8 +74,7 @@ _LARGE_NBYTES, _KEPT_NBYTES = 32 << 20, 64 << 20
 def main(fd: int, owner_pid: int) -> NoReturn:
     """Serve as the fork server until the owner is gone, or until there was nothing to do for a while."""
     server = _Server(Channel(socket.socket(fileno=fd)), owner_pid, is_root=True)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    adopt_orphans()
     end_with_parent(owner_pid, signal.SIGCONT)
     name_process("af-nursery")
     server.run()
@@ -137,6 +139,8 @@ class _Server:
         self._ends_s: dict[int, float] = {}
         self._program = program
         """What was loaded here, or in the process that this one was forked from: the workers' own."""
+        self._programs: set[int] = set()
+        """What the user's modules have started here while they were imported, or what that has left behind."""
         self._is_retiring = False
         self._idle_since_s = time.monotonic()
         self._wake_in, self._wake_out = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -215,6 +219,7 @@ class _Server:
                 else:
                     failure = failure_of(error)
         gc.freeze()  # a collection would write to every object, and so copy every page, in every worker
+        self._programs.update(self._strangers())
         unsafe = unsafe or why_not_to_fork(before, shared_handles() | reopened_fds())
         return Prepared(failure, unsafe, time.perf_counter() - began_s)
 
@@ -242,6 +247,7 @@ class _Server:
         try:
             os.setpgid(0, 0)  # so that what it starts can be ended with it
             end_with_parent(parent)
+            adopt_orphans()
             signal.set_wakeup_fd(-1)
             for number in (signal.SIGCHLD, signal.SIGCONT):
                 signal.signal(number, signal.SIG_DFL)
@@ -269,13 +275,24 @@ class _Server:
             if pid == 0:
                 return
             _kill_programs_of(pid)
+            if pid in self._programs:  # it may have left a daemon behind, which is of the same origin
+                self._programs.remove(pid)
+                self._programs.update(self._strangers())
+                continue
+            for orphan in self._strangers():
+                kill_process(orphan)
             token = self._tokens.pop(pid, None)
             if token is None:
-                continue  # orphaned by a branch of this server that was killed
+                continue  # an orphan, or the branch of a branch that was killed
             self._pids.pop(token, None)
             self._idle_since_s = time.monotonic()
             self._ends_s.pop(token, None)
             self._channel.send_nowait(Exited(token, pid, os.waitstatus_to_exitcode(status)))
+
+    def _strangers(self) -> list[int]:
+        """Return the children that were not forked here."""
+        known = self._tokens.keys() | self._programs
+        return [pid for pid in own_children() if pid not in known]
 
     def _terminate_late(self) -> None:
         now_s = time.monotonic()
@@ -290,15 +307,15 @@ class _Server:
             kill_group(pid)
         end_s = time.monotonic() + _REAP_TIMEOUT_S
         while self._is_root and time.monotonic() < end_s:
-            # Order: a branch that is gone leaves its own branches to us; they die, and are reaped in a later turn.
+            # Order: what is gone leaves its children to us; they are killed and reaped in a later turn.
+            for pid in own_children():
+                kill_process(pid)
             try:
-                pid, _ = os.waitpid(-1, os.WNOHANG)
+                while reaped := os.waitpid(-1, os.WNOHANG)[0]:
+                    _kill_programs_of(reaped)
             except ChildProcessError:
                 return
-            if pid:
-                _kill_programs_of(pid)
-            else:
-                time.sleep(0.001)
+            time.sleep(0.001)
 
     def _end_without_owner(self, *_: object) -> None:
         # The signal comes with the end of the thread that has started this process: others of it may live for a moment,
