@@ -36,8 +36,10 @@ from antifreeze.core._files import (
     with_random_suffix,
     write_all,
 )
+from antifreeze.core._limits import limit_hint
 from antifreeze.core._logs import get_logger
 from antifreeze.core._manifest import ColumnFacts, File, Manifest
+from antifreeze.core._numbers import natural, seconds
 from antifreeze.core._progress import Progress
 from antifreeze.core._protocols import Format, Fragment, ReadLimits
 from antifreeze.core._redaction import redact, redact_command
@@ -89,6 +91,8 @@ __all__ = [
     "forms",
     "get_logger",
     "indented",
+    "limit_hint",
+    "natural",
     "one_line",
     "open_regular",
     "open_to_append",
@@ -96,6 +100,7 @@ __all__ = [
     "redact",
     "redact_command",
     "regular_opener",
+    "seconds",
     "settle",
     "step_seed",
     "with_random_suffix",

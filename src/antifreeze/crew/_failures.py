@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
 import pickle
-import resource
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,23 +19,32 @@ from antifreeze.core import (
     UserCodeError,
     WorkerDied,
     clean_block,
+    limit_hint,
 )
 from antifreeze.crew._words import evidence_lines
-from antifreeze.supervise import Finding
+from antifreeze.supervise import Cause, Finding
 
 
 def no_descriptors(error: OSError) -> WorkerDied:
     """Return the error for workers that cannot be started or heard because the system refuses something."""
-    limit = f" ({resource.getrlimit(resource.RLIMIT_NOFILE)[0]} file descriptors are allowed)"
-    words = f"{error}{limit if error.errno in (errno.EMFILE, errno.ENFILE) else ''}"
-    hint = (
-        "raise the limit with `ulimit -n 4096` (EMFILE: too many open files), free memory (ENOMEM), use fewer workers"
-    )
+    hint = limit_hint(error) or "look at what the system says, and use fewer workers"
     if error.errno in (errno.ENOENT, errno.EACCES, errno.ENOEXEC):
         hint = f"sys.executable must be a Python interpreter that can import antifreeze; it is {sys.executable!r}"
-    failed = WorkerDied(f"a worker could not be started or heard: {words}", hint=hint, worker=-1, cause="startup")
+    failed = WorkerDied(f"a worker could not be started or heard: {error}", hint=hint, worker=-1, cause="startup")
     failed.__cause__ = error
     return failed
+
+
+def never_forked() -> Finding:
+    """Return why there is no process: the kernel refused to fork one."""
+    hint = f"{limit_hint(OSError(errno.EAGAIN, ''))}; or give the job more memory"
+    return Finding(
+        cause=Cause.STARTUP,
+        evidence_lines=("the system refused to start a process for it; what it said is on stderr",),
+        exit_code=os.EX_OSERR,
+        words="could not be forked",
+        advice=hint,
+    )
 
 
 def keeper_failed(error: Exception) -> WorkerDied:
@@ -82,6 +91,7 @@ class WorkerTraceback(Exception):
         return f"\n{clean_block(self.args[0].rstrip())}"
 
 
+_SKIP = '; on_error="skip" leaves such samples out and reports them'
 _NOT_REPEATED: dict[str, type[AntifreezeError]] = {"NotTheSame": NotRepeatable, "NotAsSaved": StateMismatch}
 
 
@@ -116,10 +126,10 @@ def user_error(
         cause = original
     said = f": {failure.message}" if failure.message else ""
     problem = f"{failure.what} raised {failure.kind}{said}"
-    hint = 'its traceback stands above; on_error="skip" leaves such samples out and reports them'
-    error = mixed_error(_class_of(failure, original))(
-        problem, lines=lines, hint=hint if failure.can_skip else "its traceback stands above", **facts
-    )
+    hint = f"its traceback stands above{_SKIP if failure.can_skip else ''}"
+    if isinstance(cause, OSError) and cause.errno != errno.EAGAIN and (limit := limit_hint(cause)):
+        hint = f"{limit}; {hint}"
+    error = mixed_error(_class_of(failure, original))(problem, lines=lines, hint=hint, **facts)
     error.__cause__ = cause
     return error
 

@@ -8,6 +8,7 @@ interpreter exits, and nothing can be left behind when the trainer is killed.
 from __future__ import annotations
 
 import atexit
+import errno
 import math
 import os
 import select
@@ -125,7 +126,11 @@ class Keeper:
         self._awake.set()
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._run, name="antifreeze-keeper", daemon=True)
-            self._thread.start()
+            try:
+                self._thread.start()
+            except RuntimeError as error:  # the limit on processes counts threads
+                self._thread = None
+                raise OSError(errno.EAGAIN, f"the worker supervisor could not be started: {error}") from error
 
     # -- the thread ------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from antifreeze.core import ConfigError, Deadline
 from antifreeze.crew._bedside import Bedside
+from antifreeze.crew._failures import never_forked
 from antifreeze.crew._modules import sources_of
 from antifreeze.crew._stacks import read_stacks
 from antifreeze.nursery import Branch, Preload
@@ -112,6 +113,8 @@ class Server:
 
     def end_of(self, code: int) -> Finding:
         """Return why the process has ended."""
+        if not self.pid and code == os.EX_OSERR:
+            return never_forked()
         frames = parse_stack(read_stacks(self._stacks))
         return find_cause(Evidence(pid=self.pid, exit_code=code, stage="load", frames=frames))
 

@@ -25,7 +25,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from antifreeze.core import AntifreezeError, get_logger
+from antifreeze.core import AntifreezeError, get_logger, seconds
 from antifreeze.crew._failures import never_ready, no_descriptors
 from antifreeze.crew._lineage import Base, Grown, Lineage, Request
 from antifreeze.crew._servers import Server, ending_descendants, start_server, streams
@@ -43,7 +43,7 @@ _MAX_FAILURES = 3
 _MAX_LOST = 2
 """How often the process of a template may be lost before workers load for themselves."""
 _END_TIMEOUT_S = 2.0
-_LINGER_S = float(os.environ.get("ANTIFREEZE_NURSERY_LINGER_S", "3"))
+_LINGER_S = seconds(os.environ.get("ANTIFREEZE_NURSERY_LINGER_S", ""), 3.0)
 """How long imported modules are kept for the next loader."""
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from antifreeze.core import get_logger
+from antifreeze.crew._failures import never_forked
 from antifreeze.crew._history import History
 from antifreeze.crew._member import Member, State
 from antifreeze.crew._stalls import Stalls
@@ -181,6 +183,8 @@ class Watch:
         """Return why a worker is gone."""
         if member.finding is not None:
             return member.finding
+        if not member.pid and code == os.EX_OSERR:
+            return never_forked()
         kills = oom_kills()
         more, self._oom_kills = kills - self._oom_kills, kills
         known: dict[str, Any] = {"stage": member.record.stage.name.lower(), "frames": parse_stack(member.read_stacks())}

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from antifreeze.core import natural
+
 _UNLIMITED = 1 << 60
 _LIMITS = ("memory.max", "memory.limit_in_bytes")
 _USED = ("memory.current", "memory.usage_in_bytes")
@@ -77,12 +79,13 @@ def _events(group: Path) -> dict[str, int]:
 
 
 def _first_number(group: Path, names: Iterable[str]) -> int | None:
-    return next((int(text) for name in names if (text := _read(group / name)).isdigit()), None)
+    said = (natural(_read(group / name)) for name in names)
+    return next((number for number in said if number is not None), None)
 
 
 def _numbers(text: str) -> dict[str, int]:
     pairs = (line.split() for line in text.splitlines())
-    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
+    return {pair[0]: number for pair in pairs if len(pair) == 2 and (number := natural(pair[1])) is not None}
 
 
 def _read(path: Path) -> str:

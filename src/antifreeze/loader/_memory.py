@@ -6,13 +6,13 @@ import os
 import re
 from pathlib import Path
 
-from antifreeze.core import ConfigError
+from antifreeze.core import ConfigError, natural
 
 SHARE = 8
 """The default limit is one part in this many of what the machine, or the container, has."""
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", re.IGNORECASE)
+_SIZE = re.compile(r"\s*([0-9]{1,19}(?:\.[0-9]{1,19})?)\s*([kmgt]i?)?b?\s*", re.IGNORECASE)
 _LEAST = 10**6
 
 
@@ -48,7 +48,7 @@ def _container_limits(root: Path) -> list[int]:
     except OSError:  # not Linux
         return limits
     for line in groups:
-        _, controllers, path = line.split(":", 2)
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
         if controllers == "":  # version 2
             folder, name = root / "sys/fs/cgroup", "memory.max"
         elif "memory" in controllers.split(","):
@@ -61,7 +61,9 @@ def _container_limits(root: Path) -> list[int]:
             if not group.is_relative_to(folder):
                 break
             try:
-                limits.append(int((group / name).read_text()))
-            except (OSError, ValueError):  # no such group here, or "max"
+                found = natural((group / name).read_text())
+            except (OSError, ValueError):  # no such group here
                 continue
+            if found is not None:  # else it is "max"
+                limits.append(found)
     return limits

@@ -43,7 +43,7 @@ import sys
 import time
 from typing import Any, NoReturn
 
-from antifreeze.core import one_line
+from antifreeze.core import one_line, seconds
 from antifreeze.nursery._ahead import Sources, read_ahead
 from antifreeze.nursery._messages import (
     Branch,
@@ -61,7 +61,7 @@ from antifreeze.nursery._orphans import adopt_orphans, kill_process, own_childre
 from antifreeze.nursery._safety import open_files, why_not_to_fork
 from antifreeze.transport import BOARD_NBYTES, BoardWriter, Channel, Closed, map_bytes
 
-LINGER_S = float(os.environ.get("ANTIFREEZE_NURSERY_LINGER_S", "1.5"))
+LINGER_S = seconds(os.environ.get("ANTIFREEZE_NURSERY_LINGER_S", ""), 1.5)
 """How long a server stays when it has nothing to look after: the next loader often comes soon. Tests want it to go."""
 _POLL_INTERVAL_S = 0.25
 _REAP_TIMEOUT_S = 10.0

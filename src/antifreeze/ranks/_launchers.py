@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from antifreeze.core import ConfigError
+from antifreeze.core import ConfigError, natural
 
 Environ = Mapping[str, str]
 
@@ -73,8 +73,8 @@ def torchs(environ: Environ) -> Launched | None:
 
 def local_rank_of(environ: Environ) -> int | None:
     """Return which process of its machine this is, counted from 0; None if nobody says so."""
-    said = (environ.get(name, "") for name in _LOCAL)
-    return next((int(text) for text in said if text.isdecimal()), None)
+    said = (natural(environ.get(name, "")) for name in _LOCAL)
+    return next((rank for rank in said if rank is not None), None)
 
 
 def check_pair(rank: int, world_size: int, said: str) -> None:
@@ -135,7 +135,8 @@ def _slurms(environ: Environ, *, is_alone: bool) -> Launched | None:
 def _by_srun(environ: Environ) -> bool:
     """Tell whether this is a task of a step that ``srun`` started; steps with large numbers are SLURM's own."""
     step = environ.get("SLURM_STEP_ID") or environ.get("SLURM_STEPID") or ""
-    return _is_set(environ, "SLURM_STEP_NUM_TASKS") if not step.isdecimal() else int(step) < _OWN_STEPS
+    number = natural(step)
+    return _is_set(environ, "SLURM_STEP_NUM_TASKS") if number is None else number < _OWN_STEPS
 
 
 def _refuse_half(environ: Environ) -> None:
@@ -160,10 +161,11 @@ def _is_set(environ: Environ, name: str) -> bool:
 
 def _integer(environ: Environ, name: str) -> int:
     text = environ[name].strip()
-    if not text.removeprefix("-").isdecimal():
+    number = natural(text.removeprefix("-"))
+    if number is None:
         raise ConfigError(
-            f"{name}={environ[name]!r} in the environment is not an integer",
+            f"{name}={environ[name]!r:.100} in the environment is not an integer",
             hint=f"correct it or unset it; or {_INSTEAD}",
             argument="rank",
         )
-    return int(text)
+    return -number if text.startswith("-") else number

@@ -63,6 +63,8 @@ class Finding:
     exit_code: int | None = None
     words: str = ""
     """What the worker does, where the words of the cause would not be true."""
+    advice: str = ""
+    """What to do about it, where more is known than the cause."""
 
     @property
     def title(self) -> str:
@@ -77,4 +79,4 @@ class Finding:
     @property
     def hint(self) -> str:
         """What to do about it."""
-        return self.cause.hint
+        return self.advice or self.cause.hint

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import sys
 from itertools import islice
 from pathlib import Path
 
+_HEX = re.compile("(?:[0-9A-Fa-f]{8}|[0-9A-Fa-f]{32}):[0-9A-Fa-f]{1,4}")
 _MOST_LINES = 100_000  # a busy host lists more connections than a diagnosis should wait for
 
 
@@ -39,6 +41,8 @@ def _row(table: Path, inode: str, column: int) -> list[str] | None:
 
 def _address(text: str) -> str:
     """Return ``10.0.0.1:443`` for ``0100000A:01BB``: words of four bytes, each in the order of the machine."""
+    if not _HEX.fullmatch(text):
+        return "an address that cannot be read"
     host, _, port = text.partition(":")
     words = [int(host[i : i + 8], 16).to_bytes(4, sys.byteorder) for i in range(0, len(host), 8)]
     packed = b"".join(words)

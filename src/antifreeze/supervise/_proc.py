@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from antifreeze.core import natural
 from antifreeze.supervise._evidence import Evidence
 from antifreeze.supervise._peers import describe_socket
 from antifreeze.supervise._syscalls import EPOLL, TAKES_FD, syscall_name
@@ -79,7 +80,7 @@ def state_of(pid: int, *, proc: Path = _PROC) -> str:
 def rss_of(pid: int, *, proc: Path = _PROC) -> int:
     """Return the bytes of memory that a process shares with no file; 0 when it is gone."""
     pages = _read(proc / str(pid) / "statm").split()
-    own = int(pages[1]) - int(pages[2]) if len(pages) > 2 else 0
+    own = _number(pages[1]) - _number(pages[2]) if len(pages) > 2 else 0
     return max(0, own) * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -179,7 +180,7 @@ def _pairs(text: str) -> dict[str, str]:
 
 
 def _number(text: str) -> int:
-    return int(text) if text.isdigit() else 0
+    return natural(text) or 0
 
 
 def _stat(proc: Path, pid: int) -> list[str]:
@@ -206,7 +207,7 @@ def children_of(pid: int, *, proc: Path = _PROC) -> Iterator[int]:
     except OSError:  # it has gone
         return
     for task in tasks:
-        yield from map(int, _read(task / "children").split())
+        yield from map(_number, _read(task / "children").split())
 
 
 def _family(proc: Path, pid: int) -> list[int]:
@@ -215,7 +216,7 @@ def _family(proc: Path, pid: int) -> list[int]:
     for member in family:
         # Those that its main thread has started, which is where user code runs: other threads can be many.
         started = _read(proc / str(member) / "task" / str(member) / "children").split()
-        family += [int(child) for child in started[: _FAMILY - len(family)]]
+        family += [_number(child) for child in started[: _FAMILY - len(family)]]
     return family
 
 
@@ -225,10 +226,14 @@ def _syscall(text: str) -> tuple[str, int, tuple[int, ...]]:
     ``running`` and ``-1`` mean that it is in none.
     """
     words = text.split()
-    if not words or not words[0].isdigit():
+    number = natural(words[0]) if words else None
+    if number is None:
         return "", -1, ()
-    name = syscall_name(int(words[0]), platform.machine())
-    arguments = tuple(int(word, 16) for word in words[1:])
+    name = syscall_name(number, platform.machine())
+    try:
+        arguments = tuple(int(word, 16) for word in words[1:])
+    except ValueError:
+        arguments = ()
     fd = arguments[0] if name in TAKES_FD and arguments else -1
     return name, fd if fd < 2**31 else -1, arguments
 
@@ -251,7 +256,7 @@ def _watched(home: Path, fd: int) -> str:
     """Return the first socket to somewhere else among those that an epoll descriptor watches."""
     lines = _read(home / "fdinfo" / str(fd)).splitlines()
     watched = [line.split()[1] for line in lines if line.startswith("tfd:")]
-    found = [target for other in watched[:_FAMILY] if (target := _target(home, int(other), ""))]
+    found = [target for other in watched[:_FAMILY] if (target := _target(home, _number(other), ""))]
     sockets = [target for target in found if target.startswith("socket")]
     # An event loop also watches a socket pair by which it wakes itself up. That is not who it waits for.
     far = [target for target in sockets if target.startswith("socket to ") and "this machine" not in target]

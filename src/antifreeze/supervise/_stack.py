@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from antifreeze.core import one_line
+from antifreeze.core import natural, one_line
 
 _HEAD = re.compile(r"(?:Current thread|Thread|Stack)\b.*\(most recent call first\):")
 _FRAME = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')
@@ -44,7 +44,7 @@ def parse_stack(text: str) -> tuple[Frame, ...]:
         if _HEAD.match(line):
             threads.append([])
         elif match := _FRAME.match(line):
-            number = int(match[2]) if match[2].isdigit() else 0
+            number = natural(match[2]) or 0
             threads[-1].append(Frame(file=match[1], line=number, function=match[3]))
     return tuple(next((frames for frames in reversed(threads) if frames), []))
 

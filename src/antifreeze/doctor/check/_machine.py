@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from antifreeze.core import natural
 from antifreeze.doctor.check._facts import MIB, Facts
 from antifreeze.doctor.check._finding import Code, Finding
 from antifreeze.doctor.check._loaders import Loader
@@ -93,9 +94,9 @@ def _files(facts: Facts, loaders: list[Loader] | None) -> Iterator[Finding]:
 
 def _threads(facts: Facts) -> Iterator[Finding]:
     given = facts.environment.get("OMP_NUM_THREADS", "")
-    if given.isdigit():
-        if int(given) > facts.machine_cores:
-            reason = f"OMP_NUM_THREADS={given} on {facts.machine_cores} cores: the threads of torch take turns."
+    if (threads := natural(given)) is not None:
+        if threads > facts.machine_cores:
+            reason = f"OMP_NUM_THREADS={threads} on {facts.machine_cores} cores: the threads of torch take turns."
             change = f"export OMP_NUM_THREADS={facts.usable_cores}"
             yield Finding(code=Code.MANY_THREADS, reason=reason, change=change)
     elif facts.cpu_quota is not None and facts.cpu_quota * 2 <= facts.cores:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from types import MappingProxyType
 
+from antifreeze.core import natural
 from antifreeze.doctor._cgroup import groups_of, limits_of
 from antifreeze.doctor.check._facts import Facts
 
@@ -56,7 +57,7 @@ def _read(path: Path) -> str:
 
 
 def _whole(text: str) -> int | None:
-    return int(text) if text.isdigit() else None
+    return natural(text)
 
 
 def _space(path: Path) -> tuple[int | None, int | None]:
@@ -74,7 +75,7 @@ def _stale(shm: Path, proc: Path) -> int:
     try:
         for path in shm.glob("torch_*_*"):
             pid = path.name.split("_")[1]
-            if pid.isdigit() and not (proc / pid).exists():
+            if natural(pid) is not None and not (proc / pid).exists():
                 nbytes += path.stat().st_blocks * 512
     except OSError:  # it has gone meanwhile, or nobody may look
         return nbytes
@@ -89,7 +90,7 @@ def _open_files() -> int:
 def _memory(root: Path, groups: list[Path]) -> int | None:
     known = [limit_nbytes for _, limit_nbytes in limits_of(groups)]
     total = [line.split()[1] for line in _read(root / "proc/meminfo").splitlines() if line.startswith("MemTotal:")]
-    known += [int(kib) * 1024 for kib in total if kib.isdigit()]
+    known += [number * 1024 for kib in total if (number := natural(kib)) is not None]
     return min(known, default=None)
 
 
@@ -100,8 +101,9 @@ def _quota(groups: list[Path]) -> float | None:
         words = _read(group / "cpu.max").split()
         if not words:
             words = [_read(group / "cpu.cfs_quota_us"), _read(group / "cpu.cfs_period_us")]
-        if len(words) == 2 and words[0].isdigit() and words[1].isdigit() and int(words[1]):
-            quotas.append(int(words[0]) / int(words[1]))
+        quota, period = (natural(word) for word in words) if len(words) == 2 else (None, None)
+        if quota is not None and period:
+            quotas.append(quota / period)
     return min(quotas, default=None)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from antifreeze.core import one_line, redact_command
+from antifreeze.core import natural, one_line, redact_command
 from antifreeze.doctor._suggest import closest
 from antifreeze.doctor.job._processes import command_of
 from antifreeze.supervise import state_of
 
 _PROC = Path("/proc")
 _DIGITS = 10
+_SHOWN_DIGITS = 30
 _MARKS = ("libtorch", "libcudart", "antifreeze")
 
 
@@ -26,9 +27,10 @@ class NotFound(Exception):
 def find_job(wanted: str | None, *, proc: Path = _PROC) -> int:
     """Return the process id of the job's first process."""
     if wanted is not None and wanted.removeprefix("-").isdecimal():
-        if len(wanted) > _DIGITS or not state_of(int(wanted), proc=proc):
-            raise NotFound(f"there is no process {wanted}")
-        return int(wanted)
+        pid = natural(wanted)
+        if pid is None or len(wanted) > _DIGITS or not state_of(pid, proc=proc):
+            raise NotFound(f"there is no process {wanted[:_SHOWN_DIGITS]}")
+        return pid
     mine = _python_processes(proc)
     if wanted is not None:
         found = [pid for pid, command in mine.items() if any(wanted in word for word in command)]
@@ -65,7 +67,7 @@ def _python_processes(proc: Path) -> dict[int, tuple[str, ...]]:
     """Return the Python processes of this user, without those that lead to this one."""
     us = _ancestors(os.getpid(), proc) | {os.getpid()}
     found = {}
-    for pid in sorted(int(entry.name) for entry in proc.iterdir() if entry.name.isdigit()):
+    for pid in sorted(pid for entry in proc.iterdir() if (pid := natural(entry.name)) is not None):
         home = proc / str(pid)
         try:
             is_mine = home.stat().st_uid == os.getuid()
@@ -101,6 +103,8 @@ def _ancestors(pid: int, proc: Path) -> set[int]:
             fields = (proc / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
         except OSError:
             break
-        pid = int(fields[1])
+        pid = natural(fields[1]) or 0 if len(fields) > 1 else 0
+        if pid in found:  # it was another process meanwhile
+            break
         found.add(pid)
     return found

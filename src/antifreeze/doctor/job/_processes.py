@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from antifreeze.core import one_line, open_regular, redact_command
+from antifreeze.core import natural, one_line, open_regular, redact_command, seconds
 from antifreeze.doctor._cgroup import memory_of
 from antifreeze.doctor.job._files import Place, place_of
 from antifreeze.doctor.job._seen import Machine, Process, Thread
@@ -46,7 +46,7 @@ def read_process(pid: int, *, closely: bool = True, proc: Path = _PROC) -> Proce
     safe = fields[0] not in _RISKY_STATES
     return Process(
         pid=pid,
-        parent=int(fields[1]),
+        parent=_number(fields[1]),
         name=_text(home / "comm").strip(),
         program=_link(home / "exe").rpartition("/")[2],
         command=redact_command(command_of(pid, proc=proc)) if safe else (),
@@ -58,7 +58,7 @@ def read_process(pid: int, *, closely: bool = True, proc: Path = _PROC) -> Proce
         rss_nbytes=rss_of(pid, proc=proc),
         files=sum(1 for _ in _entries(home / "fd")),
         most_files=_most_files(_text(home / "limits")),
-        ignores_children=bool(int(status.get("SigIgn", "0").strip() or "0", 16) & _SIGCHLD_BIT),
+        ignores_children=bool(_mask(status.get("SigIgn", "")) & _SIGCHLD_BIT),
         rank=_rank(home) if safe else None,
         threads=tuple(_threads(pid, closely and safe, proc)),
     )
@@ -109,7 +109,8 @@ def _last_error(stderr: Path) -> str:
 def _threads(pid: int, closely: bool, proc: Path) -> Iterator[Thread]:
     libraries = libraries_of(pid, proc=proc) if closely else ()
     now_s = _ran_s(proc / "thread-self" / "sched")
-    tids = sorted(int(entry) for entry in _entries(proc / str(pid) / "task"))[:_MOST_THREADS]
+    names = (natural(entry) for entry in _entries(proc / str(pid) / "task"))
+    tids = sorted(tid for tid in names if tid is not None)[:_MOST_THREADS]
     looks = {tid: look(pid, tid, proc=proc) for tid in tids}
     # Its memory can be read unless a thread waits inside of the kernel for the right to change it.
     may_read = not any(seen.state == "D" for tid, seen in looks.items() if tid != pid)
@@ -149,14 +150,15 @@ def _ran_s(path: Path) -> float:
     for line in _text(path).splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "se.exec_start":
-            return float(value) / 1000
+            return seconds(value, 0.0) / 1000
     return 0.0
 
 
 def _rank(home: Path) -> int | None:
     """Return the rank that the launcher has given to a process. Nothing else of the environment is kept."""
     pairs = dict(word.partition("=")[::2] for word in _text(home / "environ").split("\0"))
-    return next((int(pairs[name]) for name in _RANKS if pairs.get(name, "").isdigit()), None)
+    said = (natural(pairs.get(name, "")) for name in _RANKS)
+    return next((rank for rank in said if rank is not None), None)
 
 
 def _most_files(limits: str) -> int:
@@ -193,9 +195,15 @@ def _text(path: Path) -> str:
 
 
 def _number(text: str) -> int:
-    text = text.strip()
-    return int(text) if text.isdigit() else 0
+    return natural(text) or 0
 
 
 def _seconds(ticks: list[str]) -> float:
-    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+    return sum(map(_number, ticks)) / os.sysconf("SC_CLK_TCK")
+
+
+def _mask(text: str) -> int:
+    try:
+        return int(text, 16)
+    except ValueError:
+        return 0

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import types
 import typing
 from dataclasses import dataclass
 from typing import Any
 
+from antifreeze.core import forms
 from antifreeze.doctor._cgroup import GroupMemory
 from antifreeze.supervise import Frame
 
+_BEYOND = 1 << 63
 VERSION = 1
 """Of the form in which it is kept."""
 
@@ -165,11 +168,11 @@ def to_values(seen: Observation) -> dict[str, Any]:
 def from_values(values: Any) -> Observation:
     """Return what ``to_values`` was given. Anything else raises ValueError."""
     try:
-        if values["version"] != VERSION:
-            raise ValueError(f"it is of version {values['version']}, and this program reads version {VERSION}")
+        if (version := values["version"]) != VERSION:
+            raise ValueError(f"it is of version {forms.shown(version)}, and this program reads version {VERSION}")
         seen: Observation = _made(Observation, values)
-    except (KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise ValueError(f"it does not hold what was seen of a job ({type(error).__name__}: {error})") from error
+    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise ValueError(f"it does not hold what was seen of a job ({type(error).__name__}: {error!s:.300})") from error
     if not seen.snapshots or not all(snapshot.processes for snapshot in seen.snapshots):
         raise ValueError("nothing was seen")
     return seen
@@ -188,11 +191,13 @@ def _made(kind: Any, value: Any) -> Any:
     if typing.get_origin(kind) is tuple:
         of = typing.get_args(kind)[0]
         if not isinstance(value, list | tuple):  # a text has parts, too
-            raise TypeError(f"{value!r} is not a list")
+            raise TypeError(f"{forms.shown(value)} is not a list")
         return tuple(_made(of, part) for part in value)
     allowed = typing.get_args(kind) if typing.get_origin(kind) in (types.UnionType, typing.Union) else (kind,)
-    if isinstance(value, int) and float in allowed:
+    if type(value) is int and float in allowed:
         value = float(value)
-    if not isinstance(value, allowed):
-        raise TypeError(f"{value!r} is not {kind}")
+    is_flag = isinstance(value, bool) and bool not in allowed
+    is_huge = type(value) is int and abs(value) >= _BEYOND
+    if is_flag or is_huge or not isinstance(value, allowed) or (type(value) is float and math.isnan(value)):
+        raise TypeError(f"{forms.shown(value)} is not {kind}")
     return value

@@ -65,5 +65,5 @@ def _json(path: Path) -> Any:
         raise CannotRead(f"{path} does not exist: give a folder that `--keep` or `doctor run` has written") from error
     except OSError as error:
         raise CannotRead(f"{path} cannot be read: {error.strerror or error}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CannotRead(f"{path} cannot be read: {error}") from error
