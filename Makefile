@@ -2,10 +2,12 @@
 PYTHON ?= python3
 VENV := .venv
 BENCH := .venv-bench
+FLOOR := .venv-floor
+AUDIT := .venv-audit
 BIN := $(VENV)/bin
 AT_ONCE := -n 2 --dist loadfile
 
-.PHONY: demo test check bench soak clean
+.PHONY: demo test test-floor check audit bench soak clean
 
 demo: $(VENV)/ready
 	$(BIN)/python examples/demo.py
@@ -17,6 +19,19 @@ test: $(VENV)/ready
 # Long runs: more examples for every property, and every soak.
 soak: $(VENV)/ready
 	$(BIN)/python -m pytest $(AT_ONCE) -m "soak or not soak" --hypothesis-profile=soak
+
+# What reads data, with the oldest releases that pyproject.toml allows.
+test-floor: $(FLOOR)/ready
+	$(FLOOR)/bin/python -m pytest $(AT_ONCE) tests/formats tests/storage tests/loader tests/plan tests/attacks
+
+# Known vulnerabilities of what we depend on. Needs the network, for the database: the release runs it, CI does not.
+# Strict: what could not be looked up counts as a failure.
+audit:
+	$(PYTHON) -m venv $(AUDIT)
+	$(AUDIT)/bin/python -m pip install --quiet pip-audit
+	$(AUDIT)/bin/python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+	print(*p['dependencies'], *sum(p['optional-dependencies'].values(), []), sep='\n')" > $(AUDIT)/requirements.txt
+	$(AUDIT)/bin/pip-audit --strict -r $(AUDIT)/requirements.txt
 
 check: $(VENV)/ready
 	$(BIN)/ruff format --check .
@@ -33,6 +48,11 @@ $(VENV)/ready: requirements-dev.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet -r requirements-dev.txt -e .
 	touch $@
 
+$(FLOOR)/ready: requirements-floor.txt pyproject.toml
+	$(PYTHON) -m venv $(FLOOR)
+	$(FLOOR)/bin/python -m pip install --quiet -r requirements-floor.txt -e .
+	touch $@
+
 $(BENCH)/ready: requirements-bench.txt requirements-bench-nodeps.txt pyproject.toml
 	$(PYTHON) -m venv $(BENCH)
 	$(BENCH)/bin/python -m pip install --quiet -r requirements-bench.txt -e .
@@ -40,4 +60,4 @@ $(BENCH)/ready: requirements-bench.txt requirements-bench-nodeps.txt pyproject.t
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(BENCH)
+	rm -rf $(VENV) $(BENCH) $(FLOOR) $(AUDIT)

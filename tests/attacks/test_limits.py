@@ -36,7 +36,7 @@ if __name__ == "__main__":
 
 
 def run(*arguments: str) -> str:
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=90, check=False)
     assert "hint: " in done.stdout, (done.stdout, done.stderr[-2000:])
     return done.stdout
 

@@ -246,7 +246,10 @@ def arrow(case: Case) -> pa.Array:
 def batches(table: pa.Table, batch_size: int = 1024) -> list[pa.RecordBatch]:
     """Return the table as it comes back from a file."""
     sink = io.BytesIO()
-    pq.write_table(table, sink)
+    try:
+        pq.write_table(table, sink)
+    except pa.ArrowNotImplementedError as error:  # the oldest pyarrow that we allow writes no views
+        pytest.skip(str(error))
     return list(pq.ParquetFile(sink).iter_batches(batch_size=batch_size))
 
 

@@ -100,9 +100,12 @@ def is_text(arrow_type: ArrowType) -> bool:
 
 def dtype_of(arrow_type: ArrowType) -> np.dtype[Any] | None:
     """Return the dtype of a plain scalar type; None for nested types and those that NumPy has no word for."""
-    if pt.is_boolean(arrow_type) or pt.is_integer(arrow_type) or pt.is_floating(arrow_type):
-        dtype: np.dtype[Any] = np.dtype(arrow_type.to_pandas_dtype())
-        return dtype
+    # Tried: ``arrow_type.to_pandas_dtype()``. Before pyarrow 26 it needs pandas.
+    if pt.is_boolean(arrow_type):
+        return np.dtype(np.bool_)
+    if pt.is_integer(arrow_type) or pt.is_floating(arrow_type):
+        kind = "f" if pt.is_floating(arrow_type) else "i" if pt.is_signed_integer(arrow_type) else "u"
+        return np.dtype(f"{kind}{arrow_type.bit_width // 8}")
     if pt.is_decimal(arrow_type):
         return np.dtype(np.float64)
     if pt.is_date32(arrow_type):
