@@ -159,11 +159,11 @@ def test_hostile_records_raise_nothing_and_are_no_flood(caplog: pytest.LogCaptur
 
 
 @pytest.mark.soak
-def test_hostile_records_for_hours(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("seed", range(100, 120))
+def test_hostile_records_for_hours(seed: int, caplog: pytest.LogCaptureFixture) -> None:
     """The same, for long."""
     caplog.set_level(logging.WARNING, "antifreeze")
-    for seed in range(100, 160):
-        attack(seed, 600.0, caplog)
+    attack(seed, 600.0, caplog)
 
 
 def test_a_rank_that_has_another_stall_in_every_record_is_spoken_of_now_and_then(

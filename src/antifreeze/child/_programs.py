@@ -144,8 +144,9 @@ class MapProgram(Samples):
             try:
                 append(dataset[index])
             except BaseException as error:  # noqa: BLE001  border: user code may raise anything, sys.exit among it
-                name, position = f"sample {index!r}", len(samples) + len(without) if is_plain else desk.position
-                desk.failed(UserError(f"dataset[{index!r}]", error, sample=name, position=position, can_skip=True))
+                said, position = repr_of(index), len(samples) + len(without) if is_plain else desk.position
+                name = f"sample {said}"
+                desk.failed(UserError(f"dataset[{said}]", error, sample=name, position=position, can_skip=True))
                 without.add(position)
         desk.add(Stage.FETCH, time.perf_counter() - began_s)
         return samples, [index for i, index in enumerate(indices) if i not in without] if without else indices

@@ -22,7 +22,7 @@ def sample_of(record: Record) -> str:
 def sample_at(indices: Iterable[Any], position: int) -> str:
     """Return the sample at a place of a batch, in words."""
     index = next(itertools.islice(indices, position, None), "?")
-    return words_of(index if type(index) is int and index >= 0 else repr_of(index)[:200])
+    return words_of(index if type(index) is int and 0 <= index < 1 << 63 else repr_of(index)[:200])
 
 
 def words_of(sample: int | str) -> str:
