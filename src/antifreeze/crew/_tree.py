@@ -194,9 +194,6 @@ class Tree:
         if template.reason:
             template.phase = Phase.DIRECT
             return
-        # Order: first, for a process that could not be forked is lost as soon as it is told something. Were this set
-        # afterwards, the template would wait for a process that nobody starts, for ever.
-        template.phase = Phase.STARTING
         place.base = next((base for base in self._bases if base.has(template)), None)
         if place.base is None:
             server = root.branch("the process that imports the dataset's modules", "af-modules", streams())
@@ -204,7 +201,12 @@ class Tree:
             place.base = Base(server, frozenset(template.parcel.modules), template.sources)
             self._bases.append(place.base)
             server.num_pending += 1
+            # Order: after the branch is made, which fails without descriptors; before it is told anything, for one that
+            # could not be forked is lost then. Else the template would wait for a process that nobody starts.
+            template.phase = Phase.STARTING
             self._tell(server, Prepare(template.surroundings, template.parcel.modules))
+        else:
+            template.phase = Phase.STARTING
 
     def _load(self, template: Template, place: Lineage) -> None:
         """Fork the template's own process and have it load the payload, once the modules are there."""
