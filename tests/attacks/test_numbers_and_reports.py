@@ -157,10 +157,11 @@ HOSTILE = [
 @pytest.mark.parametrize("raw", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_json_is_refused_in_a_few_words(name: str, raw: bytes, tmp_path: Path) -> None:
     """Deep nesting, numbers of thousands of digits, not a number, and truths for numbers."""
-    keep(tmp_path, observation(), (Fix(words="x"),), "")
-    (tmp_path / name).write_bytes(raw)
+    folder = keep(tmp_path / "kept", observation(), (Fix(words="x"),), "")
+    read(folder)
+    (folder / name).write_bytes(raw)
     with pytest.raises(CannotRead) as caught:
-        read(tmp_path)
+        read(folder)
     assert len(str(caught.value)) < 2000
 
 
@@ -190,8 +191,8 @@ def check_report(seed: int, folder: Path) -> bool:
 
 def test_changed_reports_are_diagnosed_or_refused(tmp_path: Path) -> None:
     """Whatever was changed in them, and with parents that lead in a circle."""
-    keep(tmp_path, observation(), (Fix(words="x"),), "")
-    said = [check_report(seed, tmp_path) for seed in range(250)]
+    folder = keep(tmp_path / "kept", observation(), (Fix(words="x"),), "")
+    said = [check_report(seed, folder) for seed in range(250)]
 
     assert 20 < sum(said) < 230
 
@@ -200,6 +201,6 @@ def test_changed_reports_are_diagnosed_or_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("first", range(1000, 11_000, 1000))
 def test_thousands_of_changed_reports(first: int, tmp_path: Path) -> None:
     """The same, for long."""
-    keep(tmp_path, observation(), (Fix(words="x"),), "")
+    folder = keep(tmp_path / "kept", observation(), (Fix(words="x"),), "")
     for seed in range(first, first + 1000):
-        check_report(seed, tmp_path)
+        check_report(seed, folder)

@@ -289,7 +289,8 @@ def test_the_name_of_a_folder_does_not_depend_on_the_order_of_links(tmp_path: Pa
 # -- Ctrl-C ----------------------------------------------------------------------------------------------------------
 
 INTERRUPTED = """
-import os, sys
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background is started with it ignored
 import antifreeze as af
 from antifreeze.formats import _chunks
 thorough = _chunks._read_group
