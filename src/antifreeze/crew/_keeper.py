@@ -115,6 +115,12 @@ class Keeper:
             self.wake()
             self._resting.wait(_EXIT_TIMEOUT_S)
 
+    def end_unready_root(self) -> None:
+        """Kill a fork server that has not come up: stuck in its start, it would not see that this process has ended."""
+        root = next(iter(self._tree.servers()), None)
+        if root is not None and root.num_pending and not root.asked:
+            root.kill()
+
     def forget(self) -> None:
         """Let go of what belongs to the parent, in a process that was forked: its thread is not here."""
         self._bell.close()
@@ -222,6 +228,7 @@ def _at_exit() -> None:
     # A daemon that comes back from native code while the interpreter ends can bring the process down with it: to let go
     # of a tensor is enough.
     _keeper.rest()
+    _keeper.end_unready_root()
 
 
 atexit.register(_at_exit)
