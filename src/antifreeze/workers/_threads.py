@@ -163,7 +163,8 @@ class _Epoch:
             if error is not None:
                 self.failed.setdefault(task.round, error)
             self.left[task.round] -= 1
-            if self.left[task.round] == 0 and error is None and self.producer.needs_another_pass(task.round):
+            is_made = self.left[task.round] == 0 and task.round not in self.failed
+            if is_made and self.producer.needs_another_pass(task.round):
                 self._begin_pass(task.round)
             self.busy.discard(task.stream)
             if task.round == self.front:
