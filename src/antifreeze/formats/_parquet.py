@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from antifreeze.core import CorruptFile, DataError, ReadLimits, TooLarge, UnreadableFile, open_regular
+from antifreeze.core import AntifreezeError, CorruptFile, DataError, ReadLimits, TooLarge, UnreadableFile, open_regular
 from antifreeze.formats._contents import Contents, read_contents
 from antifreeze.formats._pages import walk_pages
 from antifreeze.formats._weights import LeafPages, TooHeavy, open_nbytes, rows_at_a_time
@@ -46,6 +46,8 @@ class Parquet:
             file = pq.ParquetFile(
                 path, metadata=metadata, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True
             )
+        except AntifreezeError:  # some of these are errors of the system, too
+            raise
         except TooHeavy as error:
             raise _too_large(path, group, error, limits) from error
         except (OSError, pa.ArrowException) as error:
