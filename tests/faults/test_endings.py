@@ -283,6 +283,9 @@ def test_rows_by_number_can_be_asked_for_from_several_threads(
         def __init__(self, inner: Any) -> None:
             self._inner = inner
 
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._inner, name)
+
         def pieces(self) -> Iterator[Any]:
             reached.set()
             released.wait(BOUND_S)
