@@ -129,6 +129,9 @@ def test_a_decoder_that_stops_in_the_middle_of_a_group_is_named(
         def __init__(self, inner: Any) -> None:
             self._inner = inner
 
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._inner, name)
+
         def pieces(self) -> Iterator[Any]:
             released.wait(HANG_S)
             yield from self._inner.pieces()
