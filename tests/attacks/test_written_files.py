@@ -10,6 +10,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,25 +31,30 @@ KINDS = ("link", "link to nothing", "link to a folder", "hard link", "pipe", "fo
 
 
 @pytest.fixture
-def victim(tmp_path: Path) -> Path:
+def top() -> Iterator[Path]:
+    """A folder that every user may enter. Not ``tmp_path``: each run of pytest closes the one above it to others."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o711)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def victim(top: Path) -> Path:
     """A folder with files that must not change, which another user would like to."""
-    folder = tmp_path / "victim"
+    folder = top / "victim"
     folder.mkdir(mode=0o700)
     (folder / "precious").write_text("precious")
     return folder
 
 
 @pytest.fixture
-def shared(tmp_path: Path) -> Iterator[Path]:
+def shared(top: Path) -> Path:
     """A folder that everybody may write to, as /tmp."""
-    folder = tmp_path / "shared"
+    folder = top / "shared"
     folder.mkdir()
     folder.chmod(0o1777)
-    for above in folder.parents:
-        if above.stat().st_uid == os.geteuid() and not above.stat().st_mode & 0o001:
-            above.chmod(above.stat().st_mode | 0o011)
-    yield folder
-    shutil.rmtree(folder)
+    return folder
 
 
 def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from antifreeze.core import CorruptFile, Format, ReadLimits
+from antifreeze.core import CorruptFile, Format, ManifestError, ReadLimits
 from antifreeze.formats import Parquet
 from antifreeze.testing import FormatSuite
 
@@ -44,5 +44,5 @@ def test_a_row_group_that_is_not_there_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"n": [1]}), path)
 
-    with pytest.raises(CorruptFile, match=r"row group 3: .* has only 1 row groups"):
+    with pytest.raises(ManifestError, match=r"row group 3 of .*, which has 1 row groups"):
         Parquet().open(str(path), 3, ["n"], 10, LIMITS)

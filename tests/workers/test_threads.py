@@ -89,6 +89,20 @@ def test_a_limit_holds_back_the_next_round_while_rows_wait(images: Path) -> None
     blocks.close()
 
 
+def test_rows_beyond_the_limit_are_decoded_only_if_nothing_else_can_be_delivered(images: Path) -> None:
+    """While workers have rows, there is something to wait for: what they make of them."""
+    blocks = started(images)
+    epoch = blocks._epoch
+    first = next(blocks)
+    release = blocks.hold(2 * first.num_rows)
+
+    assert epoch.nbytes >= 2 * first.nbytes - 2 * first.num_rows  # rows of an earlier block count as well
+    assert not epoch.flight.starving
+    release()
+    assert epoch.flight.starving
+    blocks.close()
+
+
 def test_no_more_is_decoded_than_workers_can_use(images: Path) -> None:
     """A quarter of the next round at first, and more as rows of this one are given out; all of it in good time."""
     blocks = started(images, is_paced=True)

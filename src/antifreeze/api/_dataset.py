@@ -199,11 +199,15 @@ class StreamingDataset:
     def _recipe(self) -> Recipe:
         return make_recipe(self._source, self._wanted, Note("main thread"))
 
-    def _look(self, limit_s: float, memory_limit: int | None = None) -> None:
-        """Have the recipe, which reads the first rows, within a limit on how long nothing may move."""
-        if "_recipe" not in self._made.values:
-            recipe = bounded(lambda note: make_recipe(self._source, self._wanted, note, memory_limit), limit_s)
-            self._made.values["_recipe"] = recipe
+    def _look(self, limit_s: float | None, memory_limit: int | None = None) -> None:
+        """Make the recipe, which reads the first rows: in the calling thread, or bounded in how long nothing moves."""
+        if "_recipe" in self._made.values:
+            return
+
+        def make(note: Note) -> Recipe:
+            return make_recipe(self._source, self._wanted, note, memory_limit)
+
+        self._made.values["_recipe"] = make(Note("main thread")) if limit_s is None else bounded(make, limit_s)
 
     @made_once
     def _delivery(self) -> Delivery:

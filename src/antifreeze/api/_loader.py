@@ -244,8 +244,8 @@ class StreamingDataLoader:
 
     def _begin(self) -> Place:
         """Return where the epoch begins, or goes on, that is the next one now."""
-        if self.num_workers:
-            self.dataset._look(self.timeout or STALL_LIMIT_S, parse_limit(self._memory_limit))
+        stall_limit_s = (self.timeout or STALL_LIMIT_S) if self.num_workers else None
+        self.dataset._look(stall_limit_s, parse_limit(self._memory_limit))
         ranks, place = find_ranks(self.rank, self.world_size), self._place
         if place.epoch != self.epoch and not (place.sample and self.dataset._continues):
             place = place._replace(epoch=self.epoch, sample=0)

@@ -57,7 +57,7 @@ class Parts:
         firsts = [first_leaf + sum(leaves[:number]) for number in range(len(leaves))]
         return [dataset._code(first) for dataset, first in zip(self.datasets, firsts, strict=True)], firsts
 
-    def _look(self, limit_s: float, memory_limit: int | None = None) -> None:
+    def _look(self, limit_s: float | None, memory_limit: int | None = None) -> None:
         for dataset in self.datasets:
             dataset._look(limit_s, memory_limit)
 

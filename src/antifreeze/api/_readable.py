@@ -46,8 +46,8 @@ class Readable(Protocol):
         """How rows become batches."""
         ...
 
-    def _look(self, limit_s: float, memory_limit: int | None = None) -> None:
-        """Find out how rows are read, within a limit on how long nothing may move."""
+    def _look(self, limit_s: float | None, memory_limit: int | None = None) -> None:
+        """Find out how rows are read, within a limit on how long nothing may move; None if no thread can watch."""
         ...
 
     def _columns_of(self) -> dict[str, str]:

@@ -17,8 +17,8 @@ a chunk is matched by a regular expression: one for chunks with the fields of th
 for chunks as writers write them (1 microsecond). All others are read field by field (20 microseconds); the result is
 the same.
 
-Arrow also needs 12 times the bytes of a footer in memory, and 300 times those of a hostile one, whose chunks are empty.
-So it is never given a footer whole: ``GroupIndex`` cuts one that has a single row group, or none.
+Arrow also needs 12 to 17 times the bytes of a footer in memory, and about 160 times those of a hostile one, whose
+chunks are empty. So it is never given a large footer whole: ``GroupIndex`` cuts one with a single row group, or none.
 """
 
 from __future__ import annotations
@@ -47,13 +47,14 @@ _MAGIC = b"PAR1"
 # At most 8 bytes, so that a number fits into a machine word; longer ones are read field by field.
 _NUMBER = rb"([\x80-\xff]{0,7}+[\x00-\x7f])"
 # file_offset, then the struct of meta_data: type, encodings, path, codec, num_values, both sizes, data_page_offset, and
-# perhaps dictionary_page_offset. What follows differs from writer to writer.
+# perhaps dictionary_page_offset. What follows differs from writer to writer; where there is no such offset it must be
+# the end of the struct or a later field, so that an offset in an unusual place is never passed over.
 _CHUNK_START = rb"\x26%s\x1c\x15%s\x19%s\x19%s" % (
     VARINT,
     VARINT,
     short_list(Wire.I32, VARINT, 8),
     short_list(Wire.BINARY, SHORT_BINARY, 5),
-) + rb"\x15%s\x16%s\x16%s\x16%s\x26%s(?:\x26%s)?+" % ((_NUMBER,) * 6)
+) + rb"\x15%s\x16%s\x16%s\x16%s\x26%s(?:\x26%s|(?=[\x00\x30-\xff]))" % ((_NUMBER,) * 6)
 _NOT_SET = b"\x01"  # -1, in zigzag
 # Chunks that are skipped are matched in blocks, which saves a third of the time.
 _BLOCK = 64
@@ -371,11 +372,12 @@ def _read_chunk(reader: CompactReader) -> tuple[int, ...]:
             continue
         _expect(wire, Wire.STRUCT, "meta_data")
         for inner, inner_wire in reader.fields():
-            if inner in _NUMBERS:
+            if inner not in _NUMBERS or (inner == _DICTIONARY and inner_wire is not _NUMBERS[inner]):
+                # Arrow, too, reads an optional field of another type as if it were not there.
+                reader.skip(inner_wire)
+            else:
                 _expect(inner_wire, _NUMBERS[inner], f"field {inner} of a column chunk")
                 found[inner] = reader.read_int()
-            else:
-                reader.skip(inner_wire)
     if len(found) != len(_NUMBERS):
         raise ValueError(f"the column chunk at byte {start} lacks its size, offset or number of values")
     return tuple(found[number] for number in _NUMBERS)

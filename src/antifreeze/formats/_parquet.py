@@ -11,7 +11,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from antifreeze.core import AntifreezeError, CorruptFile, DataError, ReadLimits, TooLarge, UnreadableFile, open_regular
+from antifreeze.core import (
+    AntifreezeError,
+    CorruptFile,
+    DataError,
+    ManifestError,
+    ReadLimits,
+    TooLarge,
+    UnreadableFile,
+    open_regular,
+)
 from antifreeze.formats._contents import Contents, read_contents
 from antifreeze.formats._pages import walk_pages
 from antifreeze.formats._weights import LeafPages, TooHeavy, open_nbytes, rows_at_a_time
@@ -40,7 +49,7 @@ class Parquet:
             status = Path(path).stat()
             contents = _contents(path, status.st_size, status.st_mtime_ns)
             if group >= contents.num_groups:
-                raise _corrupt(path, group, 0, f"the file has only {contents.num_groups} row groups")
+                raise _no_such_group(path, group, contents.num_groups)
             num_rows, nbytes, piece_rows = _weighed(path, contents, group, columns, piece_rows, limits)
             metadata, number = contents.metadata(group)
             file = pq.ParquetFile(
@@ -136,6 +145,15 @@ def _failed(path: str, group: int, row: int, error: Exception) -> DataError:
         row_group=group,
         row=row,
         errno=number,
+    )
+
+
+def _no_such_group(path: str, group: int, num_groups: int) -> ManifestError:
+    # The file is as large and as old as the manifest says, so that it was not replaced.
+    return ManifestError(
+        f"the manifest names row group {group} of {path}, which has {num_groups} row groups",
+        hint="run index_parquet_dataset again, or delete the manifest: footers are then read when a dataset is opened",
+        path=path,
     )
 
 

@@ -37,6 +37,8 @@ MAX_WINDOW_ROWS, MAX_STREAMS = _WINDOW_ROWS, _STREAMS
 _ROOMY_NBYTES = 1 << 30
 _OPEN_NBYTES = 64 << 20
 """What the pages of open fragments may take, unless the user has set a limit."""
+_THREAD_NBYTES = 24 << 20
+"""What a thread needs to hold: with a smaller limit for all of them, fewer threads decode."""
 STALL_LIMIT_S = 120.0
 
 Selection = range | Longs | None
@@ -121,7 +123,8 @@ class Means:
 
 def read_blocks(order: Order, recipe: Recipe, position: int, means: Means) -> Blocks:
     """Start an epoch at a position and return its blocks in order."""
-    threads, memory_limit = means.threads, means.memory_limit
+    memory_limit = means.memory_limit
+    threads = min(means.threads, max(1, memory_limit // _THREAD_NBYTES))
     decoding = replace(recipe.decoding, limits=ReadLimits.of(memory_limit, threads))
     if memory_limit < _ROOMY_NBYTES:  # every open fragment holds a piece
         rows = max(1, decoding.piece_rows * memory_limit // _ROOMY_NBYTES)
@@ -144,8 +147,10 @@ def _started(producer: Producer, recipe: Recipe, threads: int, means: Means) -> 
     order, memory_limit, stall_limit_s = producer.order, means.memory_limit, means.stall_limit_s
     rounds = threads * means.ahead if not order.deals else means.ahead
     nbytes = _in_flight_nbytes(memory_limit)
-    if means.is_paced and not order.deals:
-        nbytes = min(nbytes, WINDOW_NBYTES)
+    if means.is_paced:
+        nbytes //= 2  # rows that wait for workers exist twice: here, and in shared memory
+        if not order.deals:
+            nbytes = min(nbytes, WINDOW_NBYTES)
     limits = Limits(nbytes=nbytes, rounds_ahead=rounds, is_paced=means.is_paced)
     return ThreadedBlocks(
         producer, threads=threads, limits=limits, row_nbytes=recipe.row_nbytes, stall_limit_s=stall_limit_s

@@ -59,13 +59,18 @@ class _Epoch:
         self.busy: set[int] = set()
         self.next_round = self.front = producer.first_round
         self.nbytes = 0
+        self.num_held = 0
+        """Stretches of rows that wait for workers."""
+        self.is_awaited = False
+        """Whether the consumer can do nothing but wait for the next block."""
         self.closed = False
 
     @property
     def flight(self) -> Flight:
         is_over = self.front >= self.order.num_rounds
         taken = self.taken / max(1, self._num_rows(self.front)) if self.limits.is_paced and not is_over else 0.0
-        starving = not self.blocks.get(self.front)
+        # While workers have rows, the consumer waits for what they make of these, and more rows would only take memory.
+        starving = not self.blocks.get(self.front) and (self.is_awaited or not self.num_held)
         return Flight(front=self.front, nbytes=self.nbytes, starving=starving, taken=taken)
 
     def _num_rows(self, round_: int) -> int:
@@ -181,9 +186,10 @@ class _Epoch:
                 self.room.notify_all()
 
     def release(self, nbytes: int) -> None:
-        """Count bytes as delivered."""
+        """Count bytes that a worker had as delivered."""
         with self.lock:
             self.nbytes -= nbytes
+            self.num_held -= 1
             if self.num_waiting or (self.is_full and self._can_begin()):
                 self.room.notify_all()
 
@@ -263,7 +269,7 @@ class ThreadedBlocks:
     ) -> None:
         self._epoch = _Epoch(producer, limits, row_nbytes)
         self._stall_limit_s = stall_limit_s
-        self._held = self._held_rows = 0
+        self._held = self._row_nbytes = 0
         self._pid = os.getpid()
         self._notes = [Note(f"decoder thread {i}") for i in range(threads)]
         # Daemons: a thread that is stuck in a dead file system must not keep the interpreter from ending.
@@ -343,28 +349,36 @@ class ThreadedBlocks:
             block = self._wait()
         if block is not None:
             self._held = block.nbytes
-            self._held_rows = block.num_rows
+            self._row_nbytes = block.nbytes // max(1, block.num_rows)
         return block
 
     def hold(self, num_rows: int) -> Release:
         """Count rows of the last block, which wait for workers, as not delivered until what this returns is called."""
         epoch = self._epoch
         with epoch.lock:
-            nbytes = self._held * min(num_rows, self._held_rows) // max(1, self._held_rows)
-            self._held -= nbytes
-            self._held_rows = max(0, self._held_rows - num_rows)
+            # Some of the rows may be of blocks before the last one, and were counted as delivered when that was taken.
+            nbytes = self._row_nbytes * num_rows
+            of_last = min(nbytes, self._held)
+            self._held -= of_last
+            epoch.nbytes += nbytes - of_last
+            epoch.num_held += 1
             epoch.take_rows(num_rows)
         return partial(epoch.release, nbytes)
 
     def _wait(self) -> Decoded | None:
         """Wait for a block, as long as some thread moves. Needs the lock, and lets go of it while it waits."""
         epoch, patience = self._epoch, Patience(self._notes, self._stall_limit_s)
-        while True:
-            epoch.ready.wait(patience.look_s)
-            settled, block = epoch.take_block_nowait()
-            if settled:
-                return block
-            patience.check()
+        epoch.is_awaited = True
+        epoch.room.notify_all()
+        try:
+            while True:
+                epoch.ready.wait(patience.look_s)
+                settled, block = epoch.take_block_nowait()
+                if settled:
+                    return block
+                patience.check()
+        finally:
+            epoch.is_awaited = False
 
     def close(self) -> None:
         """End the threads and free what is held. May be called twice."""
