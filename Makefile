@@ -22,7 +22,7 @@ soak: $(VENV)/ready
 
 # What reads data, with the oldest releases that pyproject.toml allows.
 test-floor: $(FLOOR)/ready
-	$(FLOOR)/bin/python -m pytest $(AT_ONCE) tests/formats tests/storage tests/loader tests/plan tests/attacks
+	$(FLOOR)/bin/python -m pytest $(AT_ONCE) tests/formats tests/storage tests/datasets tests/decode tests/plan tests/attacks
 
 # Known vulnerabilities of what we depend on. Needs the network, for the database: the release runs it, CI does not.
 # Strict: what could not be looked up counts as a failure.

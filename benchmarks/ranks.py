@@ -22,13 +22,13 @@ from typing import Any
 
 from torch.distributed import PrefixStore, TCPStore
 
-from antifreeze.ranks import Place, Standing, Trouble, _herald, watch_ranks
-from antifreeze.ranks._herald import _RANKS_PER_S, BEAT_S
-from antifreeze.ranks._judge import Told, judge
-from antifreeze.ranks._reading import EVERYBODY, take_in
-from antifreeze.ranks._record import Record, encode, make_record, to_json
-from antifreeze.ranks._round import READ_S
-from antifreeze.ranks._store import JobStore, job_key, node_key, rank_key
+from antifreeze.distributed import Location, RankStatus, Trouble, _herald, watch_ranks
+from antifreeze.distributed._herald import _RANKS_PER_S, BEAT_S
+from antifreeze.distributed._rank_judge import Told, judge
+from antifreeze.distributed._record import RankRecord, encode, make_record, to_json
+from antifreeze.distributed._round import READ_S
+from antifreeze.distributed._store import JobStore, job_key, node_key, rank_key
+from antifreeze.distributed._store_reader import EVERYBODY, take_in
 
 ROOT = Path(__file__).parents[1]
 PROGRAM = ROOT / "tests/faults/rank_programs.py"
@@ -48,12 +48,12 @@ def cpu_of(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def record_of(rank: int, beat: int) -> Record:
+def record_of(rank: int, beat: int) -> RankRecord:
     what = f"data/train/part-{rank:05d}.parquet, row group 3, row 1234 (batch 41)"
-    place = Place("worker 1 (pid 12345)", "transform", what, 1.25, "/home/me/project/train.py:123 in transform")
+    place = Location("worker 1 (pid 12345)", "transform", what, 1.25, "/home/me/project/train.py:123 in transform")
     trouble = Trouble(1, place, "network", "waits for a network peer") if rank == 1 else None
-    standing = Standing(3, 1041, 2.4 if trouble else 0.0, 2.6, place, trouble)
-    who = Record(rank=rank, host=f"node-{rank // 8}", pid=100_000 + rank, born=123_456_789, space=4_026_531_836)
+    standing = RankStatus(3, 1041, 2.4 if trouble else 0.0, 2.6, place, trouble)
+    who = RankRecord(rank=rank, host=f"node-{rank // 8}", pid=100_000 + rank, born=123_456_789, space=4_026_531_836)
     return make_record(who, beat, standing)
 
 
@@ -127,8 +127,8 @@ class Loader:
         self.get_rank, self.get_world_size = lambda: rank, lambda: world
         self.idle_s = idle_s
 
-    def standing(self) -> Standing:
-        return Standing(0, 7, 0.0, self.idle_s)
+    def standing(self) -> RankStatus:
+        return RankStatus(0, 7, 0.0, self.idle_s)
 
 
 def own_threads(port: int, world: int, seconds: float, *, rank: int, stalled: bool) -> float:

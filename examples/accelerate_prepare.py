@@ -19,7 +19,7 @@ from accelerate import Accelerator
 from torch.utils.data import Dataset
 
 import antifreeze as af
-from antifreeze.adapters.accelerate import prepare
+from antifreeze.integrations.accelerate import prepare
 
 
 class Rows(Dataset[dict[str, Any]]):

@@ -60,7 +60,7 @@ def train(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     dataset = af.StreamingDataset(folder, shuffle=True)
     loader = af.StreamingDataLoader(dataset, batch_size=BATCH, num_workers=THREADS)
     model = torch.nn.Sequential(torch.nn.Linear(IDS, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
-    losses, rows, sums = [], [], []
+    failures, rows, sums = [], [], []
     optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
     began_s = time.perf_counter()
     with Progress("Training  ", len(dataset), "rows") as bar:
@@ -70,16 +70,16 @@ def train(folder: Path) -> tuple[np.ndarray, np.ndarray]:
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            losses.append(loss.item())
+            failures.append(loss.item())
             rows.append(batch["row"].numpy().copy())
             sums.append(batch["ids"].sum(dim=1).numpy())
             bar.advance(len(batch["row"]))
     seconds = time.perf_counter() - began_s
     say(
         "" if sys.stderr.isatty() else "Training",
-        f"one epoch in {seconds:.1f} s: {len(losses)} shuffled batches of {BATCH}",
+        f"one epoch in {seconds:.1f} s: {len(failures)} shuffled batches of {BATCH}",
     )
-    say("", f"loss {np.mean(losses[:10]):.3f} at the start, {np.mean(losses[-10:]):.3f} at the end")
+    say("", f"loss {np.mean(failures[:10]):.3f} at the start, {np.mean(failures[-10:]):.3f} at the end")
     return np.concatenate(rows), np.concatenate(sums)
 
 

@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import Dataset, default_collate
 from transformers import Trainer, TrainingArguments
 
-from antifreeze.adapters.accelerate import antifreeze_loaders
+from antifreeze.integrations.accelerate import antifreeze_loaders
 
 
 class Points(Dataset[dict[str, Any]]):

@@ -21,8 +21,8 @@ import pytest
 
 import antifreeze as af
 from antifreeze import core, supervise
-from antifreeze.crew import _crew, _ledger, _losses, _pace
-from antifreeze.loader import _memory, _reading, _recipe
+from antifreeze.datasets import _memory_limit, _read_spec, _reading
+from antifreeze.pool import _pool, _prefetch, _task_table, _worker_failures
 
 HOUSE = Path(__file__).parent.parent
 PAGES = sorted(
@@ -91,14 +91,14 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
 NUMBERS = {
     r"window of about (\d+) MB": _reading.WINDOW_NBYTES >> 20,
     r"below about (\d+) MB": _reading.WINDOW_NBYTES * 8 >> 20,
-    r"[Pp]ieces of about (\d+) MB": _recipe.PIECE_NBYTES >> 20,
+    r"[Pp]ieces of about (\d+) MB": _read_spec.PIECE_NBYTES >> 20,
     r"up to (\d+) \*?streams": _reading._STREAMS,
     r"\((\d+)\s+s?\s?by default\)": int(_reading.STALL_LIMIT_S),
     r"has waited for (\d+) s": int(supervise.WARN_S),
-    r"as many as it makes in about (\d+) ms": int(1000 * _pace._GROUP_S),
-    r"at most (\d+), and no more than": _pace._MOST,
-    r"and no more than (\d+) MB": _pace._GROUP_NBYTES >> 20,
-    r"or more than (\d+) \(three for each worker": _losses._IN_VAIN,
+    r"as many as it makes in about (\d+) ms": int(1000 * _prefetch._GROUP_S),
+    r"at most (\d+), and no more than": _prefetch._MOST,
+    r"and no more than (\d+) MB": _prefetch._GROUP_NBYTES >> 20,
+    r"or more than (\d+) \(three for each worker": _worker_failures._IN_VAIN,
     r"losses in an epoch\*\* \(default (\d+)\)": inspect.signature(af.StreamingDataLoader)
     .parameters["max_restarts"]
     .default,
@@ -118,7 +118,13 @@ def test_a_number_is_that_of_the_source(phrase: str, number: int) -> None:
 
 def test_numbers_that_the_pages_have_in_words() -> None:
     """An eighth of the memory; two workers for a sample, four for a batch; three deaths at the start; one second."""
-    found = (_memory.SHARE, _ledger.SAMPLE_DEATHS, _ledger.TASK_DEATHS, _crew._EARLY_DEATHS, _crew.GRACE_S)
+    found = (
+        _memory_limit.SHARE,
+        _task_table.SAMPLE_DEATHS,
+        _task_table.TASK_DEATHS,
+        _pool._EARLY_DEATHS,
+        _pool.GRACE_S,
+    )
 
     assert found == (8, 2, 4, 3, 1.0)
 

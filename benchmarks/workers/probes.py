@@ -114,22 +114,25 @@ def longest_wait_s(iterator: Any, seconds: float) -> float:
 def watch(loader: str, what: str, options: argparse.Namespace) -> dict[str, Any]:
     """CPU seconds a second of everything that is there only to notice faults, at 1,000 batches a second.
 
-    keeper: its thread, less the batches that it takes in and the tasks that it gives out while the trainer sleeps:
-    somebody has to do that. look: `Epoch.look` in the trainer's thread, with the clock around it. nursery: its process.
+    supervisor: its thread, less the batches that it takes in and the tasks that it gives out while the trainer sleeps:
+    somebody has to do that. look: `Epoch.look` in the trainer's thread, with the clock around it. fork server: its process.
     notes: what workers write down about themselves, as the difference between batches with and without a board.
     """
-    from antifreeze.crew import _crew, _epoch
+    from antifreeze.pool import _pool, _pool_epoch
 
     batch_size = int(what)
     iterator = iter(make_loader(loader, CASES["steady"].make(), num_workers=2, batch_size=batch_size))
     take(iterator, 1.0)
     paced(iterator, 1.0)
-    keeper = next(thread for thread in threading.enumerate() if thread.name == "antifreeze-keeper")
-    looking, work = Clock(keeper, of_it=False), Clock(keeper, of_it=True)
-    looking.attach(_epoch.Epoch, "look")
-    for owner, name in ((_crew.Crew, "receive"), (_epoch.Epoch, "assign")):
+    supervisor = next(thread for thread in threading.enumerate() if thread.name == "antifreeze-keeper")
+    looking, work = Clock(supervisor, of_it=False), Clock(supervisor, of_it=True)
+    looking.attach(_pool_epoch.PoolEpoch, "look")
+    for owner, name in ((_pool.Pool, "receive"), (_pool_epoch.PoolEpoch, "assign")):
         work.attach(owner, name)
-    places = {"keeper": f"/proc/self/task/{keeper.native_id}/schedstat", "nursery": f"/proc/{nursery_pid()}/schedstat"}
+    places = {
+        "keeper": f"/proc/self/task/{supervisor.native_id}/schedstat",
+        "nursery": f"/proc/{nursery_pid()}/schedstat",
+    }
     before = {name: ran_s(place) for name, place in places.items()}
     began_s = time.perf_counter()
     count = paced(iterator, options.seconds)
@@ -194,23 +197,23 @@ def nursery_pid() -> int:
 
 def notes_s(batch_size: int) -> float:
     """Seconds a batch that a worker spends on writing down what it does: the least of many, in this process."""
-    from antifreeze.child import Desk, MapProgram, Task
-    from antifreeze.transport import BOARD_NBYTES, BoardWriter, Stage, create, map_bytes
+    from antifreeze.ipc import HEARTBEAT_NBYTES, HeartbeatWriter, Stage, create, map_bytes
+    from antifreeze.worker import MapProgram, Task, TaskContext
 
-    fd = create("bench-board", BOARD_NBYTES)
-    board = BoardWriter(map_bytes(fd, BOARD_NBYTES))
+    fd = create("bench-board", HEARTBEAT_NBYTES)
+    board = HeartbeatWriter(map_bytes(fd, HEARTBEAT_NBYTES))
     os.close(fd)
     program = MapProgram(CASES["steady"].make(), None, batched=True, worker_init_fn=None)
     indices = list(range(batch_size))
 
-    def make(desk: Any) -> float:
+    def make(context: Any) -> float:
         began_s = time.thread_time()
         for step in range(_STEPS):
-            desk.clear(step)
-            program.make(Task(epoch=0, step=step, seed=1, what=indices), desk)
-            desk.at(Stage.PACK)
+            context.clear(step)
+            program.make(Task(epoch=0, step=step, seed=1, what=indices), context)
+            context.at(Stage.PACK)
         return (time.thread_time() - began_s) / _STEPS
 
-    desks = [Desk(each, slot=0, num_workers=1, on_error="raise") for each in (board, None)]
-    least = [min(times) for times in zip(*([make(desk) for desk in desks] for _ in range(_TRIES)), strict=True)]
+    desks = [TaskContext(each, slot=0, num_workers=1, on_error="raise") for each in (board, None)]
+    least = [min(times) for times in zip(*([make(context) for context in desks] for _ in range(_TRIES)), strict=True)]
     return least[0] - least[1]

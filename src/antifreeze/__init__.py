@@ -14,18 +14,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from antifreeze.adapters.dataloader import DataLoader
-    from antifreeze.api import (
-        CombinedStreamingDataset,
-        ParallelStreamingDataset,
-        ParquetLoader,
-        StreamingDataLoader,
-        StreamingDataset,
-        batched,
-        index_parquet_dataset,
-        subsample,
-        train_test_split,
-    )
     from antifreeze.core import (
         AntifreezeError,
         ConfigError,
@@ -49,8 +37,21 @@ if TYPE_CHECKING:
         UserCodeError,
         WorkerDied,
     )
-    from antifreeze.doctor.job import Diagnosis, diagnose
-    from antifreeze.supervise import Report
+    from antifreeze.datasets import (
+        CombinedStreamingDataset,
+        ParallelStreamingDataset,
+        ParquetLoader,
+        StreamingDataset,
+        batched,
+        index_parquet_dataset,
+        subsample,
+        train_test_split,
+    )
+    from antifreeze.diagnosis import Report
+    from antifreeze.doctor.job._diagnose import diagnose
+    from antifreeze.doctor.job._diagnosis import Diagnosis
+    from antifreeze.loaders import StreamingDataLoader
+    from antifreeze.loaders.dataloader import DataLoader
 
 __version__ = "0.1.0"
 
@@ -93,7 +94,7 @@ __all__ = [
 ]
 
 _ELSEWHERE = {
-    "DataLoader": ("antifreeze.adapters.dataloader",),  # the one name that needs torch
+    "DataLoader": ("antifreeze.loaders.dataloader",),  # the one name that needs torch
     "Diagnosis": ("antifreeze.doctor.job",),
     "diagnose": ("antifreeze.doctor.job",),
 }
@@ -103,7 +104,7 @@ def __getattr__(name: str) -> Any:
     """Import a name when it is first used: ``import antifreeze`` itself costs nothing and imports no library."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    packages = ("antifreeze.core", "antifreeze.supervise", "antifreeze.api")
+    packages = ("antifreeze.core", "antifreeze.diagnosis", "antifreeze.datasets", "antifreeze.loaders")
     for package in _ELSEWHERE.get(name, packages):
         module = importlib.import_module(package)
         if name in module.__all__:

@@ -538,7 +538,7 @@ part-00000.parquet part-0001.snappy.parquet train-00000-of-00042.parquet shard_0
 pytorch_model-00001-of-00002.bin optimizer.pt events.out.tfevents.1700000000.node1.4711.0 core.4711 libtorch_cuda.so libcudnn.so.8 _C.cpython-311-x86_64-linux-gnu.so
 torch.utils.data torch.utils.data._utils.fetch torch.nn.functional torch.distributed.run multiprocessing.popen_fork concurrent.futures.thread
 transformers.models.bert.modeling_bert transformers.tokenization_utils_base datasets.arrow_dataset pyarrow.parquet.core importlib._bootstrap_external
-antifreeze.core antifreeze.doctor.job antifreeze.supervise site-packages dist-packages __getitem__ __getitems__ __iter__ __len__ __init__ <module> <lambda>
+antifreeze.core antifreeze.doctor.job antifreeze.diagnosis site-packages dist-packages __getitem__ __getitems__ __iter__ __len__ __init__ <module> <lambda>
 MyDataset ImageFolder TextDataset TokenizedDataset KeyedDataset SessionDataset SecretSantaDataset PasswordlessLogin TokenBucket KeyValueStore
 CUDA_VISIBLE_DEVICES OMP_NUM_THREADS MKL_NUM_THREADS NCCL_DEBUG TORCH_DISTRIBUTED_DEBUG PYTHONPATH LD_LIBRARY_PATH TOKENIZERS_PARALLELISM HF_HOME
 WANDB_PROJECT WANDB_MODE RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT SLURM_PROCID SLURM_JOB_ID SLURM_NTASKS

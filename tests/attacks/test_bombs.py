@@ -117,7 +117,7 @@ def test_a_window_that_is_too_heavy_has_the_same_order(
     tmp_path: Path, threads: int, format_: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is made in several passes, and nothing else changes."""
-    from antifreeze.loader import _reading
+    from antifreeze.datasets import _reading
 
     path = tmp_path / "a.parquet"
     values = [f"{i:05} " * (1 + i % 400) for i in range(3000)]
@@ -146,6 +146,6 @@ def test_a_window_that_is_too_heavy_has_the_same_order(
 
 
 def _passes() -> Any:
-    from antifreeze.workers._passes import Passes
+    from antifreeze.decode._passes import Passes
 
     return Passes

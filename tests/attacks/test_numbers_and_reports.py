@@ -17,14 +17,14 @@ import pytest
 from hostile_values import mutated
 
 from antifreeze.core import ConfigError, natural, seconds
+from antifreeze.datasets import parse_limit
+from antifreeze.diagnosis import Frame
+from antifreeze.distributed._launchers import launchers_of, local_rank_of
 from antifreeze.doctor.job._fix import Fix
-from antifreeze.doctor.job._processes import read_process
-from antifreeze.doctor.job._seen import Machine, Observation, Process, Snapshot, Stack, Thread, to_values
-from antifreeze.doctor.job._store import CannotRead, keep, read
-from antifreeze.doctor.job.command import report
-from antifreeze.loader import parse_limit
-from antifreeze.ranks._launchers import launchers_of, local_rank_of
-from antifreeze.supervise import Frame
+from antifreeze.doctor.job._job_command import report
+from antifreeze.doctor.job._kept_reports import CannotRead, keep, read
+from antifreeze.doctor.job._observation import Machine, Observation, Process, Snapshot, Stack, Thread, to_values
+from antifreeze.doctor.job._process_tree import read_process
 
 NO_NUMBERS = [
     "²",

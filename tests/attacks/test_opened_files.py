@@ -22,13 +22,13 @@ import pytest
 
 from antifreeze import AntifreezeError, StreamingDataset
 from antifreeze.core import UnsafeFile, open_regular, read_regular
+from antifreeze.decode._thread_progress import _line_of
+from antifreeze.diagnosis import Frame
 from antifreeze.doctor.check._script import CannotCheck, read_text
-from antifreeze.doctor.job._sources import read_source
-from antifreeze.doctor.job._store import CannotRead, read
+from antifreeze.doctor.job._kept_reports import CannotRead, read
+from antifreeze.doctor.job._source_lines import read_source
 from antifreeze.formats import read_footer
 from antifreeze.storage import list_files, read_manifest
-from antifreeze.supervise import Frame
-from antifreeze.workers._board import _line_of
 
 LIMIT_S = 20.0
 """For what takes milliseconds."""

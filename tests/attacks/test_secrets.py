@@ -19,10 +19,10 @@ from secrets_corpus import HARMLESS_LINES, HARMLESS_WORDS, SECRETS
 
 import antifreeze as af
 from antifreeze.core import HIDDEN, get_logger, one_line, redact, redact_command
+from antifreeze.diagnosis import Frame
 from antifreeze.doctor.job._fix import Fix
-from antifreeze.doctor.job._seen import Observation, Process, Snapshot, Stack, Thread
-from antifreeze.doctor.job._store import keep
-from antifreeze.supervise import Frame
+from antifreeze.doctor.job._kept_reports import keep
+from antifreeze.doctor.job._observation import Observation, Process, Snapshot, Stack, Thread
 
 LINES = SECRETS.strip().splitlines()
 HARMLESS = HARMLESS_LINES.strip().splitlines()

@@ -12,24 +12,24 @@ from typing import Any
 import pytest
 from hostile_values import DEEP, LONG_TEXT, mutated
 
-from antifreeze.adapters._even_ranks import EvenRanks
-from antifreeze.ranks import Standing
-from antifreeze.ranks import _store as store_module
-from antifreeze.ranks._judge import AGAIN_S, Told
-from antifreeze.ranks._reading import Reader, read_found, take_in
-from antifreeze.ranks._record import Record, to_json
-from antifreeze.ranks._round import Round
-from antifreeze.ranks._store import MOST_READ_NBYTES, JobStore, job_key, node_key, rank_key
+from antifreeze.distributed import RankStatus
+from antifreeze.distributed import _store as store_module
+from antifreeze.distributed._rank_judge import AGAIN_S, Told
+from antifreeze.distributed._record import RankRecord, to_json
+from antifreeze.distributed._round import Round
+from antifreeze.distributed._store import MOST_READ_NBYTES, JobStore, job_key, node_key, rank_key
+from antifreeze.distributed._store_reader import StoreReader, read_found, take_in
+from antifreeze.loaders._pad_ranks import PaddedRanks
 
 BEAT_S = 0.25
 MAX_LINE_CHARS = 2000
-WAITS = Standing(0, 5, 0.0, 60.0, warn_s=1.0, silent_s=2.0)
+WAITS = RankStatus(0, 5, 0.0, 60.0, warn_s=1.0, silent_s=2.0)
 HONEST = to_json(
-    Record(
+    RankRecord(
         rank=1,
         host="node-1",
         pid=77,
-        born=5,
+        on_spawned=5,
         space=9,
         beat=3,
         active=True,
@@ -105,7 +105,7 @@ class Victim:
     def __init__(self, world_size: int = 4, rank: int = 0) -> None:
         self.store, self.now_s = Store(), 100.0
         self.round = Round(Courier(self.store), Told(), rank, world_size)  # type: ignore[arg-type]
-        self.round.reader = Reader(rank, world_size, rank % 8)
+        self.round.reader = StoreReader(rank, world_size, rank % 8)
 
     def run(self, seconds: float, write: Callable[[Store, float], None]) -> None:
         for _ in range(round(seconds / BEAT_S)):
@@ -240,9 +240,9 @@ class Distributed:
 )
 def test_nonsense_about_batches_counts_as_nothing_said(raw: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """The epoch ends as if that rank did not take part."""
-    monkeypatch.setattr("antifreeze.adapters._even_ranks._BEGIN_S", 0.0)
+    monkeypatch.setattr("antifreeze.loaders._pad_ranks._BEGIN_S", 0.0)
     store = Store()
     store.values = {"k/1": raw, "k/2": b"ended 2"}
-    ranks: Any = EvenRanks(iter([1, 2]), lambda: iter([1, 2]), "k", Distributed(store))
+    ranks: Any = PaddedRanks(iter([1, 2]), lambda: iter([1, 2]), "k", Distributed(store))
 
     assert list(ranks) == [1, 2]

@@ -22,20 +22,20 @@ from hypothesis import strategies as st
 import antifreeze as af
 from antifreeze.core import HIDDEN, clean_block, get_logger, one_line
 from antifreeze.core._text import is_clean
-from antifreeze.crew._failures import fault_error
-from antifreeze.crew._words import lines_of
+from antifreeze.diagnosis import Cause, Finding, Frame, Report, Restart, Skip
+from antifreeze.distributed import Location, RankStatus
+from antifreeze.distributed._rank_judge import Change, RankEvent, RankProblem, RankVerdict
+from antifreeze.distributed._rank_messages import say
+from antifreeze.distributed._record import RankRecord, decode, encode, from_json, make_record, to_json
 from antifreeze.doctor._terminal import Paper
 from antifreeze.doctor.command import main
 from antifreeze.doctor.job._fix import Fix
-from antifreeze.doctor.job._judge import judge
-from antifreeze.doctor.job._render import as_text, as_values
-from antifreeze.doctor.job._seen import Observation, Process, Snapshot, Stack, Thread
-from antifreeze.doctor.job._store import keep
-from antifreeze.ranks import Place, Standing
-from antifreeze.ranks._judge import Change, Kind, News, Verdict
-from antifreeze.ranks._record import Record, decode, encode, from_json, make_record, to_json
-from antifreeze.ranks._words import say
-from antifreeze.supervise import Cause, Finding, Frame, Report, Restart, Skip
+from antifreeze.doctor.job._kept_reports import keep
+from antifreeze.doctor.job._observation import Observation, Process, Snapshot, Stack, Thread
+from antifreeze.doctor.job._render_diagnosis import as_text, as_values
+from antifreeze.doctor.job._verdict import judge
+from antifreeze.pool._failures import fault_error
+from antifreeze.pool._messages import lines_of
 
 names = pytest.mark.parametrize("name", ESCAPES.values(), ids=ESCAPES)
 
@@ -303,14 +303,16 @@ def test_reports_are_clean(name: str) -> None:
 @names
 def test_messages_about_ranks_are_clean(name: str) -> None:
     """Whatever another process has written into the store, and whatever is seen here."""
-    place = Place(name, name, name, 3.0, name)
-    record = make_record(Record(rank=1, host=name, pid=7), 1, Standing(0, 0, 20.0, 20.0, place))
+    place = Location(name, name, name, 3.0, name)
+    record = make_record(RankRecord(rank=1, host=name, pid=7), 1, RankStatus(0, 0, 20.0, 20.0, place))
     read = from_json(decode(encode(to_json(record)).encode("utf-8", "replace"), most=1 << 30), 1)
     assert read is not None
     for each in (record, read, record._replace(cause=name, title=name)):
-        for kind in Kind:
+        for kind in RankProblem:
             for change in Change:
-                text = say(News(change, Verdict(kind, each, 40.0)), rank=0, world_size=2, idle_s=30.0, store=name)
+                text = say(
+                    RankEvent(change, RankVerdict(kind, each, 40.0)), rank=0, world_size=2, idle_s=30.0, store=name
+                )
                 assert_clean(text, most=9_000)
                 assert text.count("\n") <= 1
 

@@ -21,9 +21,9 @@ import pytest
 
 from antifreeze import ConfigError, DataLoader, StreamingDataLoader, StreamingDataset, index_parquet_dataset
 from antifreeze.core import PrivateFolder, UnsafeFile, create_file, open_to_append
-from antifreeze.crew import SkipLog
+from antifreeze.diagnosis import Skip
+from antifreeze.pool import SkipLog
 from antifreeze.storage import MANIFEST_NAME
-from antifreeze.supervise import Skip
 
 OTHER_USER = 65534
 PRIVATE_FILES = ("seen.json", "fixes.json", "diagnosis.txt")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from antifreeze.supervise import look
+from antifreeze.diagnosis import read_proc
 
 PATIENCE_S = 60.0
 
@@ -24,7 +24,7 @@ def until(condition: Callable[[], bool], what: str = "it") -> None:
 
 def in_call(pid: int, *calls: str) -> bool:
     """Whether the main thread of a process is in one of these system calls."""
-    return look(pid).syscall in calls
+    return read_proc(pid).syscall in calls
 
 
 @contextmanager

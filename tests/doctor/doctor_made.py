@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from antifreeze.doctor.job._seen import Machine, Observation, Process, Snapshot, Stack, Thread
-from antifreeze.supervise import Frame
+from antifreeze.diagnosis import Frame
+from antifreeze.doctor.job._observation import Machine, Observation, Process, Snapshot, Stack, Thread
 
 STANDARD = "/usr/lib/python3.11"
 SITE = f"{STANDARD}/site-packages"

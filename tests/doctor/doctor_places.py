@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from antifreeze.supervise import state_of
+from antifreeze.diagnosis import state_of
 
 MEMORY_NBYTES = 768 << 20
 """Enough for a trainer and two workers, if they hold nothing."""
@@ -61,16 +61,18 @@ def disk(folder: Path) -> Iterator[Place]:
     point = folder / "disk"
     point.mkdir()
     command = [sys.executable, str(Path(__file__).with_name("doctor_disk.py")), str(folder / "image"), str(point)]
-    keeper = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
-    assert keeper.stdin is not None
-    assert keeper.stdout is not None
-    with keeper.stdin, keeper.stdout:
+    supervisor = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert supervisor.stdin is not None
+    assert supervisor.stdout is not None
+    with supervisor.stdin, supervisor.stdout:
         try:
-            assert keeper.stdout.readline() == "mounted\n", "the disk could not be made"
-            yield Place(environment=(("DISK", str(point)),), is_ready=_waits_for_disk, let_go=keeper.stdin.close)
+            assert supervisor.stdout.readline() == "mounted\n", "the disk could not be made"
+            yield Place(environment=(("DISK", str(point)),), is_ready=_waits_for_disk, let_go=supervisor.stdin.close)
         finally:
-            keeper.stdin.close()
-            assert keeper.wait(_PATIENCE_S) == 0
+            supervisor.stdin.close()
+            assert supervisor.wait(_PATIENCE_S) == 0
 
 
 def _waits_for_disk(pid: int) -> bool:

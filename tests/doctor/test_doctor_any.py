@@ -29,9 +29,7 @@ from antifreeze.doctor._cgroup import GroupMemory
 from antifreeze.doctor._terminal import Paper
 from antifreeze.doctor.job import Verdict
 from antifreeze.doctor.job._fix import fixes_of
-from antifreeze.doctor.job._judge import judge
-from antifreeze.doctor.job._render import as_text, as_values
-from antifreeze.doctor.job._seen import (
+from antifreeze.doctor.job._observation import (
     VERSION,
     Machine,
     Observation,
@@ -42,6 +40,8 @@ from antifreeze.doctor.job._seen import (
     from_values,
     to_values,
 )
+from antifreeze.doctor.job._render_diagnosis import as_text, as_values
+from antifreeze.doctor.job._verdict import judge
 
 PIDS = st.integers(1, 7)
 SECONDS = st.floats(0, 1e6)

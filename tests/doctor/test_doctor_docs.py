@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from doctor_jobs import FROZEN
 
+from antifreeze.diagnosis import Cause, Finding, Frame
 from antifreeze.doctor.job import Confidence, Diagnosis, Suspect, Verdict
-from antifreeze.doctor.job import _judge as judge
 from antifreeze.doctor.job import _observe as observe
+from antifreeze.doctor.job import _verdict as judge
 from antifreeze.doctor.job._fix import Fix
-from antifreeze.doctor.job._render import as_values
-from antifreeze.doctor.job._store import keep
-from antifreeze.doctor.job.command import CODES, COULD_NOT
-from antifreeze.supervise import Cause, Finding, Frame
+from antifreeze.doctor.job._job_command import CODES, COULD_NOT
+from antifreeze.doctor.job._kept_reports import keep
+from antifreeze.doctor.job._render_diagnosis import as_values
 
 TESTS = Path(__file__).parents[1]
 JOBS = TESTS / "doctor/jobs"

@@ -12,7 +12,7 @@ from doctor_children import child
 
 from antifreeze.core import ConfigError
 from antifreeze.doctor.job import diagnose
-from antifreeze.doctor.job._find import NotFound, find_job
+from antifreeze.doctor.job._find_job import NotFound, find_job
 
 READY = "print('ready', flush=True)\ninput()"
 FORKED = "import os\nif os.fork() == 0:\n    os.read(0, 1)\n    os._exit(0)\n" + READY

@@ -34,12 +34,12 @@ from doctor_made import (
     worker,
 )
 
+from antifreeze.diagnosis import Cause
 from antifreeze.doctor.job import Confidence, Diagnosis, Verdict
-from antifreeze.doctor.job._judge import is_enough, judge
+from antifreeze.doctor.job._observation import Machine, Observation, Process, Thread
 from antifreeze.doctor.job._roles import Doing, doing, find_jobs, is_helper
-from antifreeze.doctor.job._seen import Machine, Observation, Process, Thread
-from antifreeze.doctor.job._stacks import NOT_ALLOWED, NOT_INSTALLED
-from antifreeze.supervise import Cause
+from antifreeze.doctor.job._thread_stacks import NOT_ALLOWED, NOT_INSTALLED
+from antifreeze.doctor.job._verdict import is_enough, judge
 
 SLEEP = {"syscall": "clock_nanosleep", "wchan": "hrtimer_nanosleep"}
 LOCK = {"syscall": "futex", "wchan": "futex_do_wait", "limit_s": math.inf}

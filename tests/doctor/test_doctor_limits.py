@@ -11,14 +11,14 @@ import pytest
 from doctor_children import child, in_call, until
 from doctor_made import BIG, LOADS, MAIN, SCRIPT, STANDARD, at, process, trainer, watched, worker
 
+from antifreeze.diagnosis import Cause, ProcSnapshot
 from antifreeze.doctor._cgroup import GroupMemory
 from antifreeze.doctor.job import Confidence, Diagnosis, Verdict
-from antifreeze.doctor.job._files import Mount, mount_of, place_of
-from antifreeze.doctor.job._judge import judge
+from antifreeze.doctor.job._observation import Machine, Process, Stack, Thread
 from antifreeze.doctor.job._observe import _is_silent
-from antifreeze.doctor.job._processes import read_process
-from antifreeze.doctor.job._seen import Machine, Process, Stack, Thread
-from antifreeze.supervise import Cause, Look
+from antifreeze.doctor.job._open_files_of import Mount, mount_of, place_of
+from antifreeze.doctor.job._process_tree import read_process
+from antifreeze.doctor.job._verdict import judge
 
 DISK = {
     "syscall": "write",
@@ -166,7 +166,7 @@ def test_how_much_the_disk_of_a_file_has_done(path: str, stat: str, sectors: int
     device.mkdir(parents=True)
     (home / "mountinfo").write_text(TABLE)
     (device / "stat").write_text(stat)
-    look = Look(syscall="read", syscall_target=path)
+    look = ProcSnapshot(syscall="read", syscall_target=path)
 
     assert place_of(7, look, may_read=False, proc=tmp_path / "proc").sectors == sectors
 

@@ -21,15 +21,15 @@ from doctor_made import (
     worker,
 )
 
+from antifreeze.diagnosis import Cause, Finding
 from antifreeze.doctor._terminal import Paper, paper_of
 from antifreeze.doctor.job import Confidence, Diagnosis, Suspect, Verdict
 from antifreeze.doctor.job._fix import Fix
-from antifreeze.doctor.job._judge import judge
-from antifreeze.doctor.job._render import as_text, as_values
-from antifreeze.doctor.job._seen import Observation
-from antifreeze.doctor.job._stacks import NOT_ALLOWED
-from antifreeze.doctor.job._store import CannotRead, keep, read
-from antifreeze.supervise import Cause, Finding
+from antifreeze.doctor.job._kept_reports import CannotRead, keep, read
+from antifreeze.doctor.job._observation import Observation
+from antifreeze.doctor.job._render_diagnosis import as_text, as_values
+from antifreeze.doctor.job._thread_stacks import NOT_ALLOWED
+from antifreeze.doctor.job._verdict import judge
 
 READ = {"syscall": "recvfrom", "target": "socket to 10.0.0.1:443"}
 LAUNCHER = process(10, LAUNCHES, command=("python", "torchrun", "train.py"))

@@ -14,9 +14,9 @@ from types import SimpleNamespace
 import pytest
 from doctor_children import child, in_call, until
 
+from antifreeze.doctor.job._observation import Observation, Process, Snapshot, to_values
 from antifreeze.doctor.job._observe import LONG_S, SHORT_S, Gone, observe, snapshot
-from antifreeze.doctor.job._processes import command_of, read_machine, read_process, tree
-from antifreeze.doctor.job._seen import Observation, Process, Snapshot, to_values
+from antifreeze.doctor.job._process_tree import command_of, read_machine, read_process, tree
 
 READY = "print('ready', flush=True)\ninput()"
 HUSH = "correct-horse-battery-staple"

@@ -11,8 +11,15 @@ from pathlib import Path
 import pytest
 from doctor_children import child, in_call, until
 
-from antifreeze.doctor.job import _stacks
-from antifreeze.doctor.job._stacks import NOT_ALLOWED, NOT_INSTALLED, native_lines, own_stacks, own_threads, read_stacks
+from antifreeze.doctor.job import _thread_stacks
+from antifreeze.doctor.job._thread_stacks import (
+    NOT_ALLOWED,
+    NOT_INSTALLED,
+    native_lines,
+    own_stacks,
+    own_threads,
+    read_stacks,
+)
 
 GOOD = (
     '[{"pid":1,"thread_id":5,"thread_name":null,"os_thread_id":7,"active":true,"owns_gil":true,'
@@ -24,7 +31,7 @@ GOOD = (
 def spy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A program that is taken for py-spy: what it does is written into it."""
     path = tmp_path / "py-spy"
-    monkeypatch.setattr(_stacks, "find_spy", lambda: str(path))
+    monkeypatch.setattr(_thread_stacks, "find_spy", lambda: str(path))
     return path
 
 
@@ -70,24 +77,24 @@ def test_native_functions_that_cannot_be_read(spy: Path, monkeypatch: pytest.Mon
     assert native_lines(1) == (f"its native functions could not be read: {NOT_ALLOWED}",)
     does(spy, "echo nonsense")
     assert native_lines(1)[0].startswith("its native functions could not be read: ")
-    monkeypatch.setattr(_stacks, "find_spy", lambda: None)
+    monkeypatch.setattr(_thread_stacks, "find_spy", lambda: None)
     assert native_lines(1) == (NOT_INSTALLED,)
 
 
 def test_it_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """It says how to install it."""
-    monkeypatch.setattr(_stacks, "find_spy", lambda: None)
+    monkeypatch.setattr(_thread_stacks, "find_spy", lambda: None)
 
     assert read_stacks(1) == ((), NOT_INSTALLED)
 
 
 def test_it_is_found_beside_the_interpreter_or_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or it is not."""
-    monkeypatch.setattr(_stacks.sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(_thread_stacks.sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", "")
-    assert _stacks.find_spy() is None
+    assert _thread_stacks.find_spy() is None
     does(tmp_path / "py-spy", "exit 0")
-    assert _stacks.find_spy() == str(tmp_path / "py-spy")
+    assert _thread_stacks.find_spy() == str(tmp_path / "py-spy")
 
 
 def test_it_is_understood(spy: Path) -> None:
@@ -194,7 +201,7 @@ def test_it_writes_something_else(spy: Path, text: str) -> None:
 
 def test_it_hangs(spy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is ended, and tried no more."""
-    monkeypatch.setattr(_stacks, "_LIMIT_S", 0.2)
+    monkeypatch.setattr(_thread_stacks, "_LIMIT_S", 0.2)
     does(spy, "exec sleep 1000")
     found = read_stacks(1)
 

@@ -8,8 +8,8 @@ import struct
 import pytest
 from doctor_children import child, in_call, until
 
-from antifreeze.doctor.job._waits import Mapped, Wait, _called, libraries_of, wait_of
-from antifreeze.supervise import Look, look
+from antifreeze.diagnosis import ProcSnapshot, read_proc
+from antifreeze.doctor.job._wait_channels import Mapped, Wait, _called, libraries_of, wait_of
 
 READY = "print('ready', flush=True)\n"
 
@@ -18,7 +18,7 @@ def wait_in(code: str, *calls: str) -> Wait:
     """Return the wait of a program that ends up in one of these calls."""
     with child(code) as process:
         until(lambda: in_call(process.pid, *calls), f"a call of {calls}")
-        return wait_of(process.pid, look(process.pid), libraries_of(process.pid))
+        return wait_of(process.pid, read_proc(process.pid), libraries_of(process.pid))
 
 
 def test_how_much_of_a_sleep_is_left() -> None:
@@ -98,7 +98,7 @@ def test_who_holds_a_lock_of_the_c_library() -> None:
     """Its number stands in the lock: here it is the thread that waits."""
     with child(MUTEX) as process:
         until(lambda: in_call(process.pid, "futex"))
-        wait = wait_of(process.pid, look(process.pid), libraries_of(process.pid))
+        wait = wait_of(process.pid, read_proc(process.pid), libraries_of(process.pid))
 
         assert wait.owner == process.pid
         assert not wait.shared
@@ -133,15 +133,15 @@ def test_no_more_than_a_few_libraries_are_named() -> None:
 @pytest.mark.parametrize(
     "seen",
     [
-        Look(),
-        Look(syscall="poll", arguments=(1, 2)),
-        Look(syscall="futex", arguments=(2**64 - 1,) * 8),
-        Look(syscall="clock_nanosleep", arguments=(2**64 - 5, 1, 2**63, 0, 0, 0, 0, 0)),
-        Look(syscall="select", arguments=(1, 2, 3, 4, 16, 6, 7, 8)),
-        Look(syscall="uname", arguments=(1,) * 8),
+        ProcSnapshot(),
+        ProcSnapshot(syscall="poll", arguments=(1, 2)),
+        ProcSnapshot(syscall="futex", arguments=(2**64 - 1,) * 8),
+        ProcSnapshot(syscall="clock_nanosleep", arguments=(2**64 - 5, 1, 2**63, 0, 0, 0, 0, 0)),
+        ProcSnapshot(syscall="select", arguments=(1, 2, 3, 4, 16, 6, 7, 8)),
+        ProcSnapshot(syscall="uname", arguments=(1,) * 8),
     ],
 )
-def test_what_cannot_be_read_is_not_known(seen: Look) -> None:
+def test_what_cannot_be_read_is_not_known(seen: ProcSnapshot) -> None:
     """It may have gone on meanwhile, or belong to somebody else."""
     with child(f"{READY}input()") as process:
         assert wait_of(process.pid, seen, ()).limit_s in (None, math.inf)

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from antifreeze.doctor._terminal import Paper
 from antifreeze.doctor.check import CannotCheck, Facts, check_script, parse
-from antifreeze.doctor.check import command as command_module
-from antifreeze.doctor.check._render import MOST, as_text
-from antifreeze.doctor.check.command import main
+from antifreeze.doctor.check import _check_command as command_module
+from antifreeze.doctor.check._check_command import main
+from antifreeze.doctor.check._render_findings import MOST, as_text
 
 PATTERNS = Path(__file__).parent / "patterns"
 BAD = PATTERNS / "bad_connections.py"
@@ -116,7 +116,7 @@ def test_a_folder_cannot_be_checked(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_it_starts_without_any_library() -> None:
     code = (
-        "import sys\nfrom antifreeze.doctor.check.command import main\nmain([])\n"
+        "import sys\nfrom antifreeze.doctor.check._check_command import main\nmain([])\n"
         "print([m for m in ('torch', 'pyarrow', 'numpy') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

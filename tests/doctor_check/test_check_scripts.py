@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from antifreeze.doctor.check import Code, Facts, Finding, check_machine, check_script, parse
+from antifreeze.doctor.check import CheckFinding, Code, Facts, check_machine, check_script, parse
 
 PATTERNS = sorted((Path(__file__).parent / "patterns").glob("*.py"))
 TROUBLESHOOTING = Path(__file__).parents[2] / "docs/troubleshooting.md"
@@ -26,7 +26,7 @@ def facts_of(text: str) -> Facts:
     return Facts(cores=cores, machine_cores=cores, start_method=method, shm_nbytes=shm, shm_free_nbytes=shm)
 
 
-def found_in(text: str, facts: Facts | None = None) -> list[Finding]:
+def found_in(text: str, facts: Facts | None = None) -> list[CheckFinding]:
     facts = facts or facts_of(text)
     findings, loaders = check_script(parse("pattern.py", text), text, facts)
     return [*findings, *check_machine(facts, loaders)]

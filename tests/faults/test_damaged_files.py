@@ -141,7 +141,7 @@ def test_damage_ends_a_shuffled_epoch_of_many_windows(
     write_data: Write, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Windows before the damage are delivered, and those behind it wait for nobody."""
-    monkeypatch.setattr("antifreeze.loader._reading.WINDOW_NBYTES", 2000)
+    monkeypatch.setattr("antifreeze.datasets._reading.WINDOW_NBYTES", 2000)
     data = write_data(*[100] * 20, write_page_checksum=True)
     damage(data.files[19], 4, "n", "bit")
 

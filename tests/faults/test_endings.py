@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from antifreeze import AntifreezeError, ConfigError, CorruptFile, StreamingDataLoader, StreamingDataset
+from antifreeze.decode import _threads as threads_module
 from antifreeze.formats import Parquet
-from antifreeze.workers import _threads as threads_module
 
 if TYPE_CHECKING:
     from conftest import Data
@@ -176,7 +176,7 @@ def test_a_forked_child_that_exits_in_order_does_not_hang(shared_data: Data) -> 
 COLLECT = """
 import gc, sys, threading
 import antifreeze as af
-from antifreeze.workers import _threads as module
+from antifreeze.decode import _threads as module
 
 armed, real = threading.Event(), module.may_begin
 

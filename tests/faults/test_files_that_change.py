@@ -146,7 +146,7 @@ def test_a_change_under_a_shuffled_epoch_gives_no_wrong_row(
     data: Data, change: Change, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever was open when the file changed: each row that comes is a row of the dataset, and comes once."""
-    monkeypatch.setattr("antifreeze.loader._reading.WINDOW_NBYTES", 400)
+    monkeypatch.setattr("antifreeze.datasets._reading.WINDOW_NBYTES", 400)
     dataset = StreamingDataset(data.path, columns=["n", "label"])
     iterator = iter(StreamingDataLoader(dataset, batch_size=1, num_workers=workers, shuffle=True, prefetch_factor=1))
     found = data.check(next(iterator))

@@ -22,7 +22,7 @@ from worker_processes import PATIENCE_S, identity, lives, nurseries, send, state
 from worker_trainers import Trainer, Trainers
 
 import antifreeze as af
-from antifreeze.crew import _tree
+from antifreeze.pool import _tree
 
 STUCK = Fault("holds_the_interpreter", "sample", 30)
 ASLEEP = Fault("sleeps", "sample", 30)
@@ -122,7 +122,7 @@ def test_a_loader_that_is_dropped_needs_no_collector(engine: str, persistent: bo
 
 DROPPED = """
 import torch
-from antifreeze.crew._keeper import the_keeper
+from antifreeze.pool._supervisor import the_keeper
 
 class Kept:
     def __init__(self, num_tensors):
@@ -234,7 +234,7 @@ def test_many_epochs_leave_no_descriptor_and_no_mapping() -> None:
 
 
 def test_many_iterators_at_once() -> None:
-    """Each has workers of its own; all of them come from one nursery."""
+    """Each has workers of its own; all of them come from one fork server."""
     iterators = [iter(make("map", num_workers=1)) for _ in range(8)]
     found: list[list[Any]] = [[] for _ in iterators]
     for batches in zip(*iterators, strict=True):
@@ -488,7 +488,7 @@ for _ in range(100):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_kill_9_of_the_trainer_at_any_moment_leaves_nothing(seed: int, run: Run) -> None:
-    """While the nursery starts, while workers load, in the middle of an epoch, between two."""
+    """While the fork server starts, while workers load, in the middle of an epoch, between two."""
     rng = random.Random(seed)  # noqa: S311
     trainer = run(KILLED.format(seed=seed, engine=ENGINES[seed % 3]))
     first = trainer.line()

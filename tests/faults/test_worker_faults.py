@@ -56,7 +56,7 @@ from worker_processes import (
 )
 
 import antifreeze as af
-from antifreeze.child import DUMP_SIGNAL
+from antifreeze.worker import DUMP_SIGNAL
 
 MIDDLE = 17
 MOMENTS = {
@@ -325,7 +325,7 @@ def test_a_blow_while_workers_start(name: str, num_workers: int) -> None:
     "name", ["one killed", "nursery killed", "nursery stopped", "template killed", "modules killed"]
 )
 def test_what_a_worker_has_started_ends_with_it(name: str, flag: str) -> None:
-    """Also if it goes with its nursery, which is the one to know of it otherwise."""
+    """Also if it goes with its fork server, which is the one to know of it otherwise."""
     loader = make("map", fault_at("middle", "waits_for_a_child", flag), num_workers=1)
     started: list[tuple[int, str]] = []
 
@@ -443,7 +443,7 @@ def test_a_trainer_that_does_not_ask_is_served_all_the_same() -> None:
 
 
 def test_two_loaders_lose_their_workers_at_once() -> None:
-    """They have one nursery between them, and nothing else."""
+    """They have one fork server between them, and nothing else."""
     first, second = iter(make("map", delay_s=0.01)), iter(make("streaming", delay_s=0.01))
     found: list[tuple[Any, Any]] = []
     for number, (one, two) in enumerate(zip(first, second, strict=True)):

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from worker_processes import until
 
-from antifreeze.child._worker_info import get_worker_info
+from antifreeze.worker._worker_info import get_worker_info
 
 NUM_SAMPLES = 40
 BATCH_SIZE = 4

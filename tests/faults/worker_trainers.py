@@ -44,7 +44,7 @@ class Trainer:
         return self.output[self._lines - 1]
 
     def processes(self) -> list[tuple[int, str]]:
-        """Return its workers and its nursery, which it prints."""
+        """Return its workers and its fork server, which it prints."""
         line = self.line()
         assert line.startswith("pids "), (line, self.errors)
         return [identity(int(pid)) for pid in line.split()[1:]]

@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from antifreeze.adapters import finisher
-from antifreeze.adapters.torch import finisher as torch_finisher
-from antifreeze.formats import Converter, Kind, Where
+from antifreeze.datasets import finisher
+from antifreeze.datasets.tensors import finisher as torch_finisher
+from antifreeze.formats import Converter, LeafKind, PieceLocation
 
-HERE = Where(file="part.parquet", row_group=0)
+HERE = PieceLocation(file="part.parquet", row_group=0)
 PAGE = Path(__file__).parents[2] / "docs" / "columns.md"
 NOON = dt.datetime(2024, 5, 17, 12, 0, 1)
 DAY = dt.date(2024, 5, 17)
@@ -293,7 +293,7 @@ def test_every_type_becomes_what_the_page_says(case: Case) -> None:
     assert short(batch.column(0).type) == (case.arrow or short(case.type))
     assert describe(arrays) == case.numpy
     assert describe(tensors, "tensors") == case.torch
-    if convert.leaves[0].kind is Kind.TIME:
+    if convert.leaves[0].kind is LeafKind.TIME:
         assert moments(arrays) == [written(row) for row in case.rows]
         assert tensors.tolist() == arrays.view(np.int64).tolist()
     else:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antifreeze.core import Stalled
-from antifreeze.formats._crew import Crew
+from antifreeze.formats._thread_pool import DaemonThreadPool
 
 
 def footers_threads() -> list[threading.Thread]:
@@ -23,13 +23,13 @@ def test_results_come_in_order_or_the_first_error_does(count: int, threads: int 
             raise ValueError(item)
         return int(item) * 2
 
-    crew = Crew(work, [str(i) for i in range(count)], threads)
+    pool = DaemonThreadPool(work, [str(i) for i in range(count)], threads)
     first_bad = min((i for i in bad if i < count), default=None)
     if first_bad is None:
-        assert crew.run() == [i * 2 for i in range(count)]
+        assert pool.run() == [i * 2 for i in range(count)]
     else:
         with pytest.raises(ValueError, match=f"^{first_bad}$"):
-            crew.run()
+            pool.run()
     assert not footers_threads()
 
 
@@ -41,9 +41,9 @@ def test_a_read_that_hangs_is_named() -> None:
         if item == "stuck":
             release.wait(timeout=60)
 
-    crew: Crew[None] = Crew(work, [*map(str, range(40)), "stuck"], 2, patience_s=0.05)
+    pool: DaemonThreadPool[None] = DaemonThreadPool(work, [*map(str, range(40)), "stuck"], 2, patience_s=0.05)
     with pytest.raises(Stalled, match="waiting for stuck") as caught:
-        crew.run()
+        pool.run()
     assert all(thread.daemon for thread in footers_threads())
     release.set()
     for thread in footers_threads():
@@ -77,8 +77,8 @@ def test_the_crew_grows_only_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> 
             if meet is not None and item in ("16", "32"):
                 meet.wait(timeout=60)
 
-        monkeypatch.setattr("antifreeze.formats._crew.time", Clock(idle))
-        Crew(work, list(map(str, range(200))), None).run()
+        monkeypatch.setattr("antifreeze.formats._thread_pool.time", Clock(idle))
+        DaemonThreadPool(work, list(map(str, range(200))), None).run()
         return len(used)
 
     assert threads_used(0.0, None) == 1
@@ -91,9 +91,9 @@ def test_an_interrupt_stops_the_crew() -> None:
     def interrupt(_: int) -> None:
         raise KeyboardInterrupt
 
-    crew = Crew(done.append, [str(i) for i in range(100_000)], 1)
+    pool = DaemonThreadPool(done.append, [str(i) for i in range(100_000)], 1)
     with pytest.raises(KeyboardInterrupt):
-        crew.run(interrupt)
+        pool.run(interrupt)
     for thread in footers_threads():
         thread.join(timeout=60)
 

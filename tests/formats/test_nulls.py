@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from antifreeze.core import ConfigError, NullValue, RaggedColumn
-from antifreeze.formats import Converter, Where
+from antifreeze.formats import Converter, PieceLocation
 
-THERE = Where(file="train/part-7.parquet", row_group=3, first_row=100, file_row=4100)
+THERE = PieceLocation(file="train/part-7.parquet", row_group=3, first_row=100, file_row=4100)
 I32 = pa.int32()
 STRUCT = pa.struct([("x", I32), ("y", pa.string())])
 

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antifreeze.adapters import finisher
 from antifreeze.core import DataError, SchemaMismatch, UnknownColumn
-from antifreeze.formats import Converter, Where
+from antifreeze.datasets import finisher
+from antifreeze.formats import Converter, PieceLocation
 
-HERE = Where(file="part.parquet", row_group=0)
+HERE = PieceLocation(file="part.parquet", row_group=0)
 
 
 def from_file(column: pa.Array) -> pa.RecordBatch:

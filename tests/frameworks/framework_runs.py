@@ -33,7 +33,7 @@ class Runs:
     def __init__(self, module: str, folder: Path) -> None:
         self._folder, self._number = folder, 0
         command = [sys.executable, str(Path(__file__)), module]
-        # Between two epochs, or a fit and a test, the nursery stays: it has imported torch.
+        # Between two epochs, or a fit and a test, the fork server stays: it has imported torch.
         environ = {**os.environ, "ANTIFREEZE_NURSERY_LINGER_S": "0.4"}
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ, text=True, start_new_session=True

@@ -13,7 +13,7 @@ from framework_rows import Rows, makers, numbers, with_processes, write_rows
 from framework_streams import Stream
 
 import antifreeze as af
-from antifreeze.adapters.accelerate import antifreeze_loaders, prepare
+from antifreeze.integrations.accelerate import antifreeze_loaders, prepare
 
 OPTIONS: dict[str, Any] = {"on_error": "skip", "stall_limit": 77.0, "max_restarts": 5}
 

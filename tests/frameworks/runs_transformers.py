@@ -15,7 +15,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
 import antifreeze as af
-from antifreeze.adapters.accelerate import antifreeze_loaders, prepare
+from antifreeze.integrations.accelerate import antifreeze_loaders, prepare
 
 
 class Model(torch.nn.Module):

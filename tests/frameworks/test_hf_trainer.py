@@ -25,7 +25,7 @@ def test_loaders_of_the_trainer_are_ours_in_training_evaluation_and_prediction(t
     """By one line around it."""
     (seen,) = transformers("trained")
 
-    assert seen["class"] == ["antifreeze.adapters.dataloader", 77]
+    assert seen["class"] == ["antifreeze.loaders.dataloader", 77]
     assert [sorted(flat(seen["train"][0][i : i + 6])) for i in (0, 6)] == [list(range(24))] * 2
     assert seen["train"][0][:6] != seen["train"][0][6:]
     assert flat(seen["eval"][0]) == [*range(10), *range(9)]

@@ -10,8 +10,8 @@ from framework_runs import Runs, opened
 
 KINDS = ("map", "iterable", "streaming")  # and "plain": Parquet without a function of the user's, by threads alone
 RESUMABLE = ("map", "plain")
-OURS = {"map": "antifreeze.adapters.dataloader", "iterable": "antifreeze.adapters.dataloader"}
-OURS["streaming"] = OURS["plain"] = "antifreeze.api._loader"
+OURS = {"map": "antifreeze.loaders.dataloader", "iterable": "antifreeze.loaders.dataloader"}
+OURS["streaming"] = OURS["plain"] = "antifreeze.loaders._streaming"
 
 
 @pytest.fixture(scope="session")

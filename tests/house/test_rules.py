@@ -113,8 +113,8 @@ def test_reading_without_torch_imports_no_torch(tmp_path: Path) -> None:
     assert done.stdout.split() == ["3", "False"]
 
 
-BETWEEN_PROCESSES = {"transport/_codec.py", "transport/_channel.py", "child/_failures.py"}
-BETWEEN_PROCESSES |= {"child/_iterable.py", "child/_patches.py", "child/_states.py", "crew/_failures.py"}
+BETWEEN_PROCESSES = {"ipc/_codec.py", "ipc/_channel.py", "worker/_user_errors.py"}
+BETWEEN_PROCESSES |= {"worker/_iterable.py", "payload/_patches.py", "worker/_user_state.py", "pool/_failures.py"}
 
 
 def test_reading_data_never_runs_code_from_it() -> None:
@@ -124,8 +124,8 @@ def test_reading_data_never_runs_code_from_it() -> None:
     """
     banned = ("pickle.load", "Unpickler", "eval(", "exec(", "shell=True", "os.system", "allow_pickle=True")
     allowed = {(f"src/antifreeze/{module}", "pickle.load") for module in BETWEEN_PROCESSES}
-    allowed |= {("src/antifreeze/nursery/_once.py", "exec(")}
-    allowed |= {(f"src/antifreeze/child/{name}.py", "Unpickler") for name in ("_known", "_worker")}
+    allowed |= {("src/antifreeze/forkserver/_once.py", "exec(")}
+    allowed |= {(f"src/antifreeze/worker/{name}.py", "Unpickler") for name in ("_known", "_worker")}
     found = {(names(p), word) for p in SOURCES for word in banned if word in p.read_text()}
 
     assert found == allowed

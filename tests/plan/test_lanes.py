@@ -10,20 +10,20 @@ from hypothesis import strategies as st
 from test_order import every_row, planned
 
 from antifreeze.plan import (
+    EpochSteps,
+    Interleaved,
     Lanes,
     Listed,
     Order,
-    Seat,
+    RankSlice,
     Sequential,
     Shuffling,
-    Steps,
-    Woven,
     apportion,
     default_lanes,
+    interleaved,
     round_at,
     stretch,
     view_of_all,
-    woven,
 )
 
 TRIALS = settings(max_examples=2 * settings().max_examples)
@@ -36,33 +36,33 @@ def order_of(kind: str, sizes: list[int], lanes: Lanes, *, seed: int, epoch: int
     """Return an order of the kind, as the loader makes it."""
     view = view_of_all(sizes)
     if kind == "shuffled":
-        return Woven(view, lanes, Shuffling(seed, epoch, window, streams))
+        return Interleaved(view, lanes, Shuffling(seed, epoch, window, streams))
     if kind == "list":
         rows = np.random.default_rng(seed).permutation(sum(sizes))
-        return Listed(np.array(sizes), woven(rows, lanes), window)
+        return Listed(np.array(sizes), interleaved(rows, lanes), window)
     if len(lanes.numbers) == 1:
         return Sequential(view, lanes.total, lanes.first)
-    return Woven(view, lanes, None, window_rows=window)
+    return Interleaved(view, lanes, None, window_rows=window)
 
 
-def rank_rows(order: Order, seat: Seat, first: int) -> list[Row]:
+def rank_rows(order: Order, rank_slice: RankSlice, first: int) -> list[Row]:
     """Return what a rank delivers from a sample on, as the loader does it."""
-    begin = seat.read.position(first)
+    begin = rank_slice.read.position(first)
     at = order.start(round_at(order, begin))
     rows = planned(order)
     assert at <= begin
-    return [row for position, row in enumerate(rows) if position >= begin and seat.keeps(position)]
+    return [row for position, row in enumerate(rows) if position >= begin and rank_slice.keeps(position)]
 
 
 def global_steps(
-    kind: str, sizes: list[int], lanes: int, world_size: int, steps: Steps, **made_of: int
+    kind: str, sizes: list[int], lanes: int, world_size: int, steps: EpochSteps, **made_of: int
 ) -> list[set[Row]]:
     """Return the samples of each step, over all ranks, padding left out."""
     found: list[set[Row]] = [set() for _ in range(steps.number)]
     batch_size = steps.global_batch // world_size
     for rank in range(world_size):
-        seat = Seat((rank + steps.first) % world_size, world_size, lanes)
-        rows = rank_rows(order_of(kind, sizes, seat.read, **made_of), seat, steps.first)  # type: ignore[arg-type]
+        rank_slice = RankSlice((rank + steps.first) % world_size, world_size, lanes)
+        rows = rank_rows(order_of(kind, sizes, rank_slice.read, **made_of), rank_slice, steps.first)  # type: ignore[arg-type]
         for step, batch in enumerate(_batches(rows, batch_size)):
             if step < len(found):
                 assert not found[step] & set(batch)
@@ -102,10 +102,10 @@ def test_a_change_of_ranks_does_not_change_a_step(
     """From any step on, with any other number of ranks whose batches together are as large."""
     global_batch = int(np.lcm(*worlds)) * batch
     made_of = {"seed": 5, "epoch": epoch, "window": window, "streams": streams}
-    whole = Steps(sum(sizes), global_batch, drop_last)
+    whole = EpochSteps(sum(sizes), global_batch, drop_last)
     one = global_steps(kind, sizes, lanes, worlds[0], whole, **made_of)
     stop = data.draw(st.integers(0, whole.number))
-    rest = Steps(sum(sizes), global_batch, drop_last, whole.after(stop))
+    rest = EpochSteps(sum(sizes), global_batch, drop_last, whole.after(stop))
 
     assert global_steps(kind, sizes, lanes, worlds[1], rest, **made_of) == one[stop:]
     seen = sorted(itertools.chain(*one))
@@ -119,9 +119,9 @@ def test_every_sample_comes_once_whatever_the_shape_becomes(
 ) -> None:
     """Also from a sample on that is no multiple of anything, as after a change of the batch size."""
     made_of = {"seed": 1, "epoch": 0, "window": window, "streams": 2}
-    alone = global_steps(kind, sizes, lanes, 1, Steps(sum(sizes), 1, drop_last=False), **made_of)
+    alone = global_steps(kind, sizes, lanes, 1, EpochSteps(sum(sizes), 1, drop_last=False), **made_of)
     first = min(first, sum(sizes))
-    rest = global_steps(kind, sizes, lanes, world_size, Steps(sum(sizes), world_size, False, first), **made_of)
+    rest = global_steps(kind, sizes, lanes, world_size, EpochSteps(sum(sizes), world_size, False, first), **made_of)
 
     assert [sorted(step) for step in rest] == [
         sorted(itertools.chain(*alone[i : i + world_size])) for i in range(first, sum(sizes), world_size)
@@ -168,5 +168,5 @@ def test_the_default_lanes_can_be_divided_by_the_ranks(world_size: int, fragment
 
 def test_a_rank_reads_its_own_lanes_only() -> None:
     """Three ranks of six lanes read two each; four ranks share what they cannot divide."""
-    assert [list(Seat(rank, 3, 6).read.numbers) for rank in range(3)] == [[0, 3], [1, 4], [2, 5]]
-    assert [Seat(0, world_size, 6).every for world_size in (1, 2, 3, 6, 4, 12)] == [1, 1, 1, 1, 2, 2]
+    assert [list(RankSlice(rank, 3, 6).read.numbers) for rank in range(3)] == [[0, 3], [1, 4], [2, 5]]
+    assert [RankSlice(0, world_size, 6).every for world_size in (1, 2, 3, 6, 4, 12)] == [1, 1, 1, 1, 2, 2]

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antifreeze.plan import (
+    Interleaved,
     Lanes,
     Listed,
     Order,
+    RandomStream,
     Sequential,
     Shuffling,
-    Use,
     View,
-    Woven,
     locate,
     permutation,
     view_of_all,
@@ -38,16 +38,16 @@ def planned(order: Order) -> list[tuple[int, int]]:
         ]
         places = order.places(k)
         assert len(rows) == len(places) == order.start(k + 1) - order.start(k)
-        dealt: list[tuple[int, int]] = [(-1, -1)] * len(rows)
+        scattered: list[tuple[int, int]] = [(-1, -1)] * len(rows)
         for row, place in zip(rows, places.tolist(), strict=True):
-            dealt[place] = row
-        out.extend(dealt)
+            scattered[place] = row
+        out.extend(scattered)
     return out
 
 
-def shuffled(view: View, *, seed: int, epoch: int, window_rows: int, streams: int) -> Woven:
+def shuffled(view: View, *, seed: int, epoch: int, window_rows: int, streams: int) -> Interleaved:
     """Return a shuffled epoch of one lane."""
-    return Woven(view, Lanes(), Shuffling(seed, epoch, window_rows, streams))
+    return Interleaved(view, Lanes(), Shuffling(seed, epoch, window_rows, streams))
 
 
 def every_row(sizes: list[int]) -> list[tuple[int, int]]:
@@ -127,7 +127,7 @@ def test_an_ascending_list_is_a_view(sizes: list[int], data: st.DataObject) -> N
 @given(st.integers(0, 5000), st.integers(0, 2**70), st.integers(0, 99))
 def test_a_permutation_is_one(size: int, seed: int, index: int) -> None:
     """Every number once, for any size and any seed, however large."""
-    found = permutation(size, seed=seed, epoch=0, use=Use.ROUND, index=index)
+    found = permutation(size, seed=seed, epoch=0, use=RandomStream.ROUND, index=index)
 
     assert np.array_equal(np.sort(found), np.arange(size))
 
@@ -139,12 +139,12 @@ def test_a_permutation_is_one(size: int, seed: int, index: int) -> None:
         ({"seed": 8}, False),
         ({"epoch": 1}, False),
         ({"index": 1}, False),
-        ({"use": Use.FRAGMENTS}, False),
+        ({"use": RandomStream.FRAGMENTS}, False),
     ],
 )
 def test_a_permutation_depends_on_every_argument(changed: dict[str, int], expected: bool) -> None:
     """The same arguments give the same order; any other gives another."""
-    arguments = {"seed": 7, "epoch": 0, "use": Use.ROUND, "index": 0}
+    arguments = {"seed": 7, "epoch": 0, "use": RandomStream.ROUND, "index": 0}
     one = permutation(1000, **arguments)  # type: ignore[arg-type]
     two = permutation(1000, **(arguments | changed))  # type: ignore[arg-type]
 
@@ -153,11 +153,11 @@ def test_a_permutation_depends_on_every_argument(changed: dict[str, int], expect
 
 def test_large_seeds_that_differ_by_one_give_other_orders() -> None:
     """Seeds are often hashes; rounding one would make runs alike that should differ."""
-    one, two = (permutation(100, seed=2**64 - k, epoch=0, use=Use.ROUND).tolist() for k in (1, 2))
+    one, two = (permutation(100, seed=2**64 - k, epoch=0, use=RandomStream.ROUND).tolist() for k in (1, 2))
 
     assert one != two
 
 
 def test_a_permutation_is_the_same_on_every_machine_and_release() -> None:
     """A run that is resumed elsewhere must see the same order; this pins it."""
-    assert permutation(8, seed=42, epoch=3, use=Use.ROUND, index=5).tolist() == [6, 7, 4, 0, 3, 5, 2, 1]
+    assert permutation(8, seed=42, epoch=3, use=RandomStream.ROUND, index=5).tolist() == [6, 7, 4, 0, 3, 5, 2, 1]

@@ -5,19 +5,19 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antifreeze.plan import Flight, Limits, may_begin, may_decode, may_start
+from antifreeze.plan import FlightLimits, InFlight, may_begin, may_decode, may_start
 
-limits_of = st.builds(Limits, nbytes=st.integers(1, 50), rounds_ahead=st.integers(1, 4))
+limits_of = st.builds(FlightLimits, nbytes=st.integers(1, 50), rounds_ahead=st.integers(1, 4))
 
 
 @given(limits_of, st.integers(1, 20), st.integers(1, 12), st.randoms(use_true_random=False))
 def test_rounds_of_any_size_are_all_delivered_within_the_limit(
-    limits: Limits, nbytes: int, rounds: int, rng: object
+    limits: FlightLimits, nbytes: int, rounds: int, rng: object
 ) -> None:
     """A consumer and threads that act at random times never get stuck, and hold no more than the limit."""
     begun, front, held = 0, 0, 0
     while front < rounds:
-        flight = Flight(front=front, nbytes=held, starving=begun <= front)
+        flight = InFlight(front=front, nbytes=held, starving=begun <= front)
         begins = begun < rounds and may_begin(flight, limits, round_=begun, nbytes=nbytes)
         delivers = begun > front
         assert begins or delivers, "nobody can go on"
@@ -30,13 +30,15 @@ def test_rounds_of_any_size_are_all_delivered_within_the_limit(
 
 
 @given(limits_of, st.lists(st.integers(1, 9), min_size=1, max_size=6), st.randoms(use_true_random=False))
-def test_pieces_of_any_size_are_all_delivered_within_the_limit(limits: Limits, pieces: list[int], rng: object) -> None:
+def test_pieces_of_any_size_are_all_delivered_within_the_limit(
+    limits: FlightLimits, pieces: list[int], rng: object
+) -> None:
     """Two fragments are decoded at once and delivered one after the other; the second must not starve the first."""
     left = {0: list(pieces), 1: list(pieces)}
     ready: dict[int, list[int]] = {0: [], 1: []}
     front, held = 0, 0
     while front < 2:
-        flight = Flight(front=front, nbytes=held, starving=not ready[front])
+        flight = InFlight(front=front, nbytes=held, starving=not ready[front])
         able = [r for r in left if left[r] and may_decode(flight, limits, round_=r, nbytes=left[r][0])]
         takes = bool(ready[front])
         ends = not left[front] and not ready[front]
@@ -58,8 +60,8 @@ shares = st.floats(0, 1)
 @given(front=st.integers(0, 9), ahead=st.integers(1, 5), behind=st.integers(0, 5), taken=shares, done=shares)
 def test_only_the_last_round_ahead_is_held_back(front: int, ahead: int, behind: int, taken: float, done: float) -> None:
     """What workers wait for, or will ask for next of several rounds, is decoded at once."""
-    flight = Flight(front=front, nbytes=0, starving=True, taken=taken)
-    paced, plain = (Limits(nbytes=1, rounds_ahead=ahead, is_paced=is_paced) for is_paced in (True, False))
+    flight = InFlight(front=front, nbytes=0, starving=True, taken=taken)
+    paced, plain = (FlightLimits(nbytes=1, rounds_ahead=ahead, is_paced=is_paced) for is_paced in (True, False))
     round_ = front + min(behind, max(0, ahead - 2))
 
     assert may_start(flight, paced, round_=round_, done=done)
@@ -70,8 +72,8 @@ def test_only_the_last_round_ahead_is_held_back(front: int, ahead: int, behind: 
 def test_the_next_round_grows_as_the_front_round_shrinks(taken: float, done: float) -> None:
     """Both together never hold much more than one round, and the next one is complete before it is asked for."""
     flight, limits = (
-        Flight(front=3, nbytes=0, starving=False, taken=taken),
-        Limits(nbytes=1, rounds_ahead=2, is_paced=True),
+        InFlight(front=3, nbytes=0, starving=False, taken=taken),
+        FlightLimits(nbytes=1, rounds_ahead=2, is_paced=True),
     )
 
     if may_start(flight, limits, round_=4, done=done):

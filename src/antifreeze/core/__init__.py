@@ -1,7 +1,6 @@
 """The vocabulary that every layer shares. Standard library only."""
 
-from antifreeze.core import forms
-from antifreeze.core._deadline import Clock, Deadline
+from antifreeze.core._deadline import Deadline
 from antifreeze.core._errors import (
     AntifreezeError,
     ConfigError,
@@ -45,18 +44,17 @@ from antifreeze.core._protocols import Format, Fragment, ReadLimits
 from antifreeze.core._redaction import redact, redact_command
 from antifreeze.core._secret_forms import HIDDEN
 from antifreeze.core._seeds import step_seed
-from antifreeze.core._state import check_kind, compare, settle
+from antifreeze.core._state_check import check_kind, compare, settle
 from antifreeze.core._text import Lines, clean_block, clean_lines, indented, one_line
 
 __all__ = [
     "AntifreezeError",
-    "Clock",
     "ColumnFacts",
     "ConfigError",
     "CorruptFile",
     "DataError",
-    "DuplicateData",
     "Deadline",
+    "DuplicateData",
     "File",
     "Format",
     "Fragment",
@@ -88,7 +86,6 @@ __all__ = [
     "clean_lines",
     "compare",
     "create_file",
-    "forms",
     "get_logger",
     "indented",
     "limit_hint",

@@ -23,7 +23,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from antifreeze.core._pattern import Pattern
-from antifreeze.core._secret_commands import Reader, WordKind
+from antifreeze.core._secret_commands import CommandReader, WordKind
 from antifreeze.core._secret_forms import HIDDEN, hide_forms
 from antifreeze.core._secret_names import Secrecy, is_secret_in_query, secrecy_of
 
@@ -119,7 +119,7 @@ def redact(text: str) -> str:
     text = _by_name(text)
     if "-" in text:
         text = _by_flag(text)
-    if Reader.knows_a_tool(text):
+    if CommandReader.knows_a_tool(text):
         text = _in_commands(text)
     return hide_forms(text)
 
@@ -136,7 +136,7 @@ def redact_addresses(text: str) -> str:
 
 
 def _command(words: Sequence[str]) -> Iterator[str]:
-    reader = Reader()
+    reader = CommandReader()
     for i, long_word in enumerate(words[:_MAX_WORDS]):
         word = long_word[:_MAX_READ_CHARS]
         kind = reader.read(word)
@@ -176,7 +176,7 @@ def _may_be_plain(name: str) -> bool:
 def _argv(match: re.Match[str]) -> str:
     """Return a list of words, as Python prints a command line, without what looks like a secret."""
     words = [found[1] or found[2] or "" for found in _ITEM.finditer(match[0])]
-    if not any(word.startswith("-") for word in words) and not Reader.knows_a_tool(match[0]):
+    if not any(word.startswith("-") for word in words) and not CommandReader.knows_a_tool(match[0]):
         return match[0]
     return "[" + ", ".join(f"'{word}'" for word in redact_command(words)) + "]"
 
@@ -287,14 +287,19 @@ def _by_flag(text: str) -> str:
 def _short_flag(match: re.Match[str]) -> str:
     value = match[2]
     is_word = not (_DIGIT.search(value) and _LETTER.search(value))
-    if is_word or "/" in value or "." in value or Reader.knows_another_p(match.string[: match.start()][-_NEAR_CHARS:]):
+    if (
+        is_word
+        or "/" in value
+        or "." in value
+        or CommandReader.knows_another_p(match.string[: match.start()][-_NEAR_CHARS:])
+    ):
         return match[0]
     return f"{match[1]}{HIDDEN}"
 
 
 def _in_commands(text: str) -> str:
     """Return a text without what known programs are given as passwords: ``curl -u me:X``."""
-    reader = Reader(is_text=True)
+    reader = CommandReader(is_text=True)
     parts = re.split(r"(\s+)", text)
     for i in range(0, len(parts), 2):
         bare = parts[i].strip("\"'`,()")

@@ -95,7 +95,7 @@ _PLAIN = Pattern(r"[a-z_-]{1,24}\Z|[\d_]{1,6}\Z|[./~]")
 _MAX_POSITIONALS = 8
 
 
-class Reader:
+class CommandReader:
     """Reads a command line from left to right, and says of each word what it is.
 
     Args:

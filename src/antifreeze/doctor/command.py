@@ -11,8 +11,8 @@ from typing import TextIO
 
 from antifreeze import __version__
 from antifreeze.doctor._suggest import closest
-from antifreeze.doctor.check import command as check
-from antifreeze.doctor.job import command as job
+from antifreeze.doctor.check import _check_command as check
+from antifreeze.doctor.job import _job_command as job
 
 SYNOPSIS = """\
 usage: antifreeze doctor [PID | NAME] [--json] [--native] [--keep FOLDER]

@@ -1,21 +1,20 @@
 """What stands in the files: how Parquet is read, and what its columns become."""
 
-from antifreeze.formats._agreement import mismatch
-from antifreeze.formats._columns import Converter, Where
+from antifreeze.formats._build_manifest import build_manifest
+from antifreeze.formats._columns import Converter, PieceLocation
 from antifreeze.formats._footers import Footer, read_footer
-from antifreeze.formats._leaves import Kind, Leaf
-from antifreeze.formats._parquet import Parquet, ParquetFragment
+from antifreeze.formats._leaves import Leaf, LeafKind
+from antifreeze.formats._parquet import Parquet
+from antifreeze.formats._schema_merge import mismatch
 from antifreeze.formats._shapes import infer_shapes
-from antifreeze.formats._survey import build_manifest
 
 __all__ = [
     "Converter",
     "Footer",
-    "Kind",
     "Leaf",
+    "LeafKind",
     "Parquet",
-    "ParquetFragment",
-    "Where",
+    "PieceLocation",
     "build_manifest",
     "infer_shapes",
     "mismatch",

@@ -21,7 +21,7 @@ from antifreeze.core import (
     UnknownColumn,
 )
 from antifreeze.formats._fills import Misfit, filled
-from antifreeze.formats._leaves import ArrowArray, Kind, Leaf, is_tree, leaves_of, levels, named
+from antifreeze.formats._leaves import ArrowArray, Leaf, LeafKind, is_tree, leaves_of, levels, named
 from antifreeze.formats._lists import LengthFound, dense, ragged
 from antifreeze.formats._objects import objects
 from antifreeze.formats._scalars import Array, NullFound, Scalars, unwrapped
@@ -31,7 +31,7 @@ _UNREADABLE = (NullFound, LengthFound, ValueError, pa.ArrowException)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Where:
+class PieceLocation:
     """Where the first row of a record batch stands."""
 
     file: str
@@ -76,7 +76,7 @@ class Converter:
             _Step(leaf, leaf.steps[0], _read_column(leaf, _fill_of(leaf, fill_null))) for leaf in self.leaves
         )
 
-    def __call__(self, batch: pa.RecordBatch, where: Where) -> dict[str, Array]:
+    def __call__(self, batch: pa.RecordBatch, where: PieceLocation) -> dict[str, Array]:
         """Return one writable array per leaf. Raises NullValue, RaggedColumn, SchemaMismatch and DataError."""
         if batch.schema != self._schema:
             batch = self._matched(batch, where)
@@ -89,7 +89,7 @@ class Converter:
                 _explain(step, column, where, error)
         return block
 
-    def _matched(self, batch: pa.RecordBatch, where: Where) -> pa.RecordBatch:
+    def _matched(self, batch: pa.RecordBatch, where: PieceLocation) -> pa.RecordBatch:
         """Return the batch with the columns of the schema: a file may differ in order, nullability, list names."""
         try:
             columns = [batch.column(field.name).cast(field.type) for field in self._schema]
@@ -187,11 +187,11 @@ def _first_bad_row(read: _Read, column: ArrowArray, error: Exception) -> tuple[i
 
 def _fill_hint(leaf: Leaf) -> str:
     inner = levels(leaf.arrow_type)[1]
-    example = 'b""' if "binary" in str(inner) else '""' if leaf.kind is Kind.OBJECT else "0"
+    example = 'b""' if "binary" in str(inner) else '""' if leaf.kind is LeafKind.OBJECT else "0"
     return f'fill_null={{"{leaf.key}": {example}}}'
 
 
-def _explain(step: _Step, column: ArrowArray, where: Where, error: Exception) -> NoReturn:
+def _explain(step: _Step, column: ArrowArray, where: PieceLocation, error: Exception) -> NoReturn:
     index, cause = _first_bad_row(step.read, column, error)
     key, row, file_row = step.leaf.key, where.first_row + index, where.file_row + index
     facts: dict[str, Any] = {

@@ -19,7 +19,7 @@ ArrowArray = Any
 ArrowType = Any
 
 
-class Kind(Enum):
+class LeafKind(Enum):
     """What the array of a leaf holds; its first axis is always rows."""
 
     DENSE = "dense"
@@ -42,7 +42,7 @@ class Leaf:
     """The column's name, then the names of the struct fields below it."""
     steps: tuple[int, ...]
     """The same as numbers: the index of the column, then of the fields."""
-    kind: Kind
+    kind: LeafKind
     arrow_type: ArrowType
     """As the file has it, dictionaries and extension types included."""
     dtype: np.dtype[Any]
@@ -150,13 +150,13 @@ def _inner_shape(sizes: tuple[int | None, ...]) -> tuple[int, ...]:
 def _leaf(place: _Place, key: str, shape: tuple[int, ...] | None, fill: object) -> Leaf:
     sizes, inner = levels(place.arrow_type)
     dtype = _dtype_of_nulls(fill) if pt.is_null(inner) and not sizes else dtype_of(inner)
-    kind, depth = Kind.OBJECT, len(sizes)
+    kind, depth = LeafKind.OBJECT, len(sizes)
     if dtype is None:
         depth = 0
     elif dtype.kind != "O":
         shape = _inner_shape(sizes) if shape is None else _checked(key, shape, sizes)
         depth -= len(shape)
-        kind = Kind.RAGGED if depth else Kind.TIME if dtype.kind in "mM" else Kind.DENSE
+        kind = LeafKind.RAGGED if depth else LeafKind.TIME if dtype.kind in "mM" else LeafKind.DENSE
     return Leaf(
         key=key,
         path=place.path,
@@ -164,7 +164,7 @@ def _leaf(place: _Place, key: str, shape: tuple[int, ...] | None, fill: object) 
         kind=kind,
         arrow_type=place.arrow_type,
         dtype=np.dtype(object) if dtype is None else dtype,
-        shape=() if kind is Kind.OBJECT or shape is None else shape,
+        shape=() if kind is LeafKind.OBJECT or shape is None else shape,
         depth=depth,
     )
 
@@ -188,7 +188,7 @@ class _Place(NamedTuple):
 def is_tree(leaf: Leaf) -> bool:
     """Whether the rows can only be had as Python objects, made one by one."""
     inner = levels(leaf.arrow_type)[1]
-    return leaf.kind is Kind.OBJECT and dtype_of(inner) is None and not pt.is_null(plain(leaf.arrow_type))
+    return leaf.kind is LeafKind.OBJECT and dtype_of(inner) is None and not pt.is_null(plain(leaf.arrow_type))
 
 
 def named(table: Mapping[str, Any], path: tuple[str, ...]) -> tuple[str, Any] | None:

@@ -79,7 +79,7 @@ class _At:
     __hash__ = None  # type: ignore[assignment]
 
 
-class Seat(NamedTuple):
+class RankSlice(NamedTuple):
     """What one rank reads of an epoch that is split into lanes."""
 
     rank: int
@@ -102,7 +102,7 @@ class Seat(NamedTuple):
         return self.read.sample(position) % self.world_size == self.rank
 
 
-class Steps(NamedTuple):
+class EpochSteps(NamedTuple):
     """The global steps of an epoch, or of what is left of it."""
 
     num_rows: int

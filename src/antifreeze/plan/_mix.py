@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from antifreeze.plan._lanes import Lanes, apportion
-from antifreeze.plan._permute import Longs, Use, permutation
+from antifreeze.plan._permute import Int64Array, RandomStream, permutation
 
 BLOCK_GROUPS = 64
 _MOST_ERAS = 4096
@@ -135,13 +135,13 @@ class Mix:
         before, after = self.taken(first), self.taken(min(first + BLOCK_GROUPS, self.num_groups))
         return [b - a for a, b in zip(before, after, strict=True)]
 
-    def picks(self, block: int, lane: int, *, seed: int, epoch: int) -> Longs:
+    def picks(self, block: int, lane: int, *, seed: int, epoch: int) -> Int64Array:
         """Return the dataset of each group of a block, in one lane."""
         counts = self.counts(block)
-        order = permutation(sum(counts), seed=seed, epoch=epoch, use=Use.MIX, index=block, lane=lane)
+        order = permutation(sum(counts), seed=seed, epoch=epoch, use=RandomStream.MIX, index=block, lane=lane)
         return np.repeat(np.arange(len(counts)), counts)[order]
 
-    def sources(self, block: int, lanes: Lanes, *, seed: int, epoch: int) -> Longs:
+    def sources(self, block: int, lanes: Lanes, *, seed: int, epoch: int) -> Int64Array:
         """Return where each sample of a block, in some lanes, stands among the rows that the datasets give for it.
 
         Each dataset gives a row of each of these lanes in turn; the rows of all datasets stand one after the other.
@@ -183,7 +183,7 @@ class Batchwise(Mix):
         """Which dataset each batch is of; ``weights`` may be a function of the number of a batch."""
         self.num_groups = self._batches.num_groups * groups
         self._all = all_of_them
-        self._known: tuple[int, Longs] = (-1, np.empty(0, np.int64))
+        self._known: tuple[int, Int64Array] = (-1, np.empty(0, np.int64))
 
     @property
     def unit(self) -> int:
@@ -195,7 +195,7 @@ class Batchwise(Mix):
         """How many batches there are."""
         return self._batches.num_groups
 
-    def _picked(self, stretch: int) -> Longs:
+    def _picked(self, stretch: int) -> Int64Array:
         """Return which datasets a stretch of batches is of; the last one that was asked for is kept."""
         if self._known[0] != stretch:
             self._known = (stretch, self._batches.picks(stretch, 0, seed=self._seed, epoch=self._epoch))
@@ -214,11 +214,11 @@ class Batchwise(Mix):
         dataset = self._picked(stretch)[at]
         return [self.block_groups if number == dataset else 0 for number in range(len(self.sizes))]
 
-    def picks(self, block: int, lane: int, *, seed: int, epoch: int) -> Longs:  # noqa: ARG002
+    def picks(self, block: int, lane: int, *, seed: int, epoch: int) -> Int64Array:  # noqa: ARG002
         """Return the dataset of each group of a batch."""
         return np.repeat(np.arange(len(self.sizes)), self.counts(block))
 
-    def sources(self, block: int, lanes: Lanes, *, seed: int, epoch: int) -> Longs:  # noqa: ARG002
+    def sources(self, block: int, lanes: Lanes, *, seed: int, epoch: int) -> Int64Array:  # noqa: ARG002
         """Return where each sample of a batch is among the rows that its dataset gives for it: they stay in order."""
         return np.arange(self.block_groups * len(lanes.numbers))
 

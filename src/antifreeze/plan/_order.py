@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from antifreeze.plan._lanes import stretch
-from antifreeze.plan._permute import Longs
+from antifreeze.plan._permute import Int64Array
 from antifreeze.plan._view import View, view_of_rows
 
 
@@ -31,7 +31,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class ReadTask:
     """One stretch of one stream to decode. Carries positions, never data."""
 
     round: int
@@ -50,9 +50,9 @@ class Task:
 class Spans:
     """Consecutive rows of several parts of a view, one after the other. Arrays: there may be a million."""
 
-    parts: Longs
-    starts: Longs
-    sizes: Longs
+    parts: Int64Array
+    starts: Int64Array
+    sizes: Int64Array
 
     def span(self, index: int) -> Span:
         """Return one of them."""
@@ -60,7 +60,7 @@ class Spans:
         return Span(part=int(self.parts[index]), start=start, stop=start + int(self.sizes[index]))
 
 
-def cut(view: View, parts: Longs, begin: int, stop: int) -> Spans:
+def cut(view: View, parts: Int64Array, begin: int, stop: int) -> Spans:
     """Return the rows from ``begin`` to ``stop``, counted over the given parts in their order."""
     ends = np.cumsum(view.sizes[parts])
     low = int(np.searchsorted(ends, begin, side="right"))
@@ -76,22 +76,22 @@ class Order(Protocol):
 
     view: View
     num_rounds: int
-    deals: bool
+    is_shuffled: bool
     """Whether rows change places within a round. If not, they can be delivered before the round is complete."""
 
     def start(self, round_: int) -> int:
         """Return the position in the epoch at which a round begins; ``start(num_rounds)`` is the number of rows."""
         ...
 
-    def tasks(self, round_: int) -> tuple[Task, ...]:
+    def tasks(self, round_: int) -> tuple[ReadTask, ...]:
         """Return the tasks of a round. Together they read each of its rows once."""
         ...
 
-    def places(self, round_: int) -> Longs:
+    def places(self, round_: int) -> Int64Array:
         """Return for each row of the round, task after task, its place within the round."""
         ...
 
-    def stays_open(self, task: Task) -> bool:
+    def stays_open(self, task: ReadTask) -> bool:
         """Whether a later task goes on where this one ends, so that its fragment should stay open."""
         ...
 
@@ -99,7 +99,7 @@ class Order(Protocol):
 class Sequential:
     """The rows as they stand in the files: all of them, or those of one lane."""
 
-    deals = False
+    is_shuffled = False
 
     def __init__(self, view: View, lanes: int = 1, lane: int = 0) -> None:
         self.view = view
@@ -110,22 +110,22 @@ class Sequential:
     def start(self, round_: int) -> int:
         return int(self._starts[round_])
 
-    def tasks(self, round_: int) -> tuple[Task, ...]:
-        return (Task(round=round_, stream=round_, first=0, spans=(self._spans.span(round_),)),)
+    def tasks(self, round_: int) -> tuple[ReadTask, ...]:
+        return (ReadTask(round=round_, stream=round_, first=0, spans=(self._spans.span(round_),)),)
 
-    def places(self, round_: int) -> Longs:
+    def places(self, round_: int) -> Int64Array:
         return np.arange(int(self._spans.sizes[round_]))
 
-    def stays_open(self, task: Task) -> bool:  # noqa: ARG002
+    def stays_open(self, task: ReadTask) -> bool:  # noqa: ARG002
         return False
 
 
 class Listed:
     """Rows in the order of a list, which may name them in any order and more than once."""
 
-    deals = True
+    is_shuffled = True
 
-    def __init__(self, fragment_rows: Longs, rows: Longs, window_rows: int) -> None:
+    def __init__(self, fragment_rows: Int64Array, rows: Int64Array, window_rows: int) -> None:
         self._window = window_rows
         self._num_rows = len(rows)
         self.num_rounds = -(-len(rows) // window_rows)
@@ -147,22 +147,22 @@ class Listed:
     def start(self, round_: int) -> int:
         return min(round_ * self._window, self._num_rows)
 
-    def tasks(self, round_: int) -> tuple[Task, ...]:
+    def tasks(self, round_: int) -> tuple[ReadTask, ...]:
         tasks, first = [], 0
         for part in range(self._first_part[round_], self._first_part[round_ + 1]):
             span = Span(part=part, start=0, stop=int(self.view.sizes[part]))
-            tasks.append(Task(round=round_, stream=part, first=first, spans=(span,)))
+            tasks.append(ReadTask(round=round_, stream=part, first=first, spans=(span,)))
             first += span.stop
         return tuple(tasks)
 
-    def places(self, round_: int) -> Longs:
+    def places(self, round_: int) -> Int64Array:
         return self._places[round_]
 
-    def stays_open(self, task: Task) -> bool:  # noqa: ARG002
+    def stays_open(self, task: ReadTask) -> bool:  # noqa: ARG002
         return False
 
 
-def _joined(parts: list[Longs]) -> Longs:
+def _joined(parts: list[Int64Array]) -> Int64Array:
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 

@@ -7,12 +7,12 @@ import enum
 import numpy as np
 import numpy.typing as npt
 
-Longs = npt.NDArray[np.int64]
+Int64Array = npt.NDArray[np.int64]
 
 _WORD = (1 << 64) - 1
 
 
-class Use(enum.IntEnum):
+class RandomStream(enum.IntEnum):
     """What random numbers are for, so that no two uses share random numbers."""
 
     FRAGMENTS = 1
@@ -21,13 +21,13 @@ class Use(enum.IntEnum):
     SPLIT = 4
 
 
-def _generator(seed: int, epoch: int, use: Use, index: int, lane: int) -> np.random.Philox:
+def _generator(seed: int, epoch: int, use: RandomStream, index: int, lane: int) -> np.random.Philox:
     # As arrays of unsigned numbers: of a list that holds one above 2**63, NumPy makes floats, and rounds it.
     key = np.array([seed & _WORD, epoch & _WORD], np.uint64)
     return np.random.Philox(key=key, counter=np.array([0, int(use), index, lane], np.uint64))
 
 
-def permutation(size: int, *, seed: int, epoch: int, use: Use, index: int = 0, lane: int = 0) -> Longs:
+def permutation(size: int, *, seed: int, epoch: int, use: RandomStream, index: int = 0, lane: int = 0) -> Int64Array:
     """Return a permutation of ``range(size)`` that depends on the arguments alone.
 
     Philox is counter-based and its raw stream is fixed by specification. NumPy's ``shuffle`` and ``permutation``

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from antifreeze.plan._permute import Longs, Use, permutation
+from antifreeze.plan._permute import Int64Array, RandomStream, permutation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -17,10 +17,10 @@ class View:
     A part's rows are consecutive from ``start[p]``, unless ``rows`` lists them one by one (ascending, repeats allowed).
     """
 
-    fragment: Longs
-    start: Longs
-    sizes: Longs
-    rows: tuple[Longs, ...] | None = None
+    fragment: Int64Array
+    start: Int64Array
+    sizes: Int64Array
+    rows: tuple[Int64Array, ...] | None = None
 
     @property
     def num_rows(self) -> int:
@@ -48,7 +48,7 @@ def view_of_range(fragment_rows: Sequence[int], start: int, stop: int) -> View:
     return View(fragment=kept, start=(low - begins)[kept], sizes=(high - low)[kept])
 
 
-def view_of_rows(fragment_rows: Sequence[int], rows: Longs) -> View:
+def view_of_rows(fragment_rows: Sequence[int], rows: Int64Array) -> View:
     """Return the view of listed rows, given in ascending order."""
     ends = np.cumsum(np.array(fragment_rows, dtype=np.int64))
     owner = np.searchsorted(ends, rows, side="right")
@@ -58,10 +58,10 @@ def view_of_rows(fragment_rows: Sequence[int], rows: Longs) -> View:
     return View(fragment=kept, start=np.zeros_like(kept), sizes=counts.astype(np.int64), rows=parts)
 
 
-def some_rows(size: int, amount: float, seed: int) -> Longs | None:
+def some_rows(size: int, amount: float, seed: int) -> Int64Array | None:
     """Return a random part of ``range(size)``, ascending; above 1, rows are repeated. None means all of them."""
     if amount == 1:
         return None
-    order = permutation(size, seed=seed, epoch=0, use=Use.SPLIT)
+    order = permutation(size, seed=seed, epoch=0, use=RandomStream.SPLIT)
     whole, rest = divmod(int(size * amount + 1e-6), max(1, size))
     return np.sort(np.concatenate([*[order] * whole, order[:rest]]))

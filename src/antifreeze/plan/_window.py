@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flight:
+class InFlight:
     """Where an epoch stands."""
 
     front: int
@@ -20,7 +20,7 @@ class Flight:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class FlightLimits:
     """What bounds an epoch."""
 
     nbytes: int
@@ -29,7 +29,7 @@ class Limits:
     """Whether the last of these rounds is decoded only as fast as workers take the rows of the front round."""
 
 
-def may_begin(flight: Flight, limits: Limits, *, round_: int, nbytes: int) -> bool:
+def may_begin(flight: InFlight, limits: FlightLimits, *, round_: int, nbytes: int) -> bool:
     """Whether a round that will hold ``nbytes`` may be begun now.
 
     Invariant: the front round may always begin. It is what the consumer waits for, so refusing it for lack of memory,
@@ -40,7 +40,7 @@ def may_begin(flight: Flight, limits: Limits, *, round_: int, nbytes: int) -> bo
     return round_ < flight.front + limits.rounds_ahead and flight.nbytes + nbytes <= limits.nbytes
 
 
-def may_decode(flight: Flight, limits: Limits, *, round_: int, nbytes: int) -> bool:
+def may_decode(flight: InFlight, limits: FlightLimits, *, round_: int, nbytes: int) -> bool:
     """Whether a further piece of ``nbytes`` of a round that was begun may be decoded now.
 
     Invariant: the front round may always go on while nothing of it is ready, for the same reason.
@@ -53,7 +53,7 @@ def may_decode(flight: Flight, limits: Limits, *, round_: int, nbytes: int) -> b
 _HEAD_START, _LEAD = 0.25, 1.25
 
 
-def may_start(flight: Flight, limits: Limits, *, round_: int, done: float) -> bool:
+def may_start(flight: InFlight, limits: FlightLimits, *, round_: int, done: float) -> bool:
     """Whether another task of a round that was begun may be started now; ``done`` is the share that was started before.
 
     User code takes far longer than decoding, so the next window would wait in memory, complete, for nearly as long as

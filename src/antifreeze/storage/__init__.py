@@ -1,8 +1,8 @@
 """Where bytes stand: files by name, and the manifest of a dataset."""
 
-from antifreeze.storage._difference import Difference, check_file, check_unchanged, compare, fingerprint
 from antifreeze.storage._listing import Listing, list_files
 from antifreeze.storage._manifest_file import MANIFEST_NAME, read_manifest, write_manifest
+from antifreeze.storage._staleness import Difference, check_file, check_unchanged, compare, fingerprint
 
 __all__ = [
     "Difference",

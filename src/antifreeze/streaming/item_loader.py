@@ -1,5 +1,5 @@
 """Where litData keeps its item loaders."""
 
-from antifreeze.api import ParquetLoader
+from antifreeze.datasets import ParquetLoader
 
 __all__ = ["ParquetLoader"]

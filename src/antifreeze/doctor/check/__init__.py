@@ -2,7 +2,7 @@
 
 from antifreeze.doctor.check._check import check_script
 from antifreeze.doctor.check._facts import Facts
-from antifreeze.doctor.check._finding import Code, Finding, Weight, by_weight
+from antifreeze.doctor.check._finding import CheckFinding, Code, Weight, by_weight
 from antifreeze.doctor.check._loaders import is_loader
 from antifreeze.doctor.check._machine import check_machine
 from antifreeze.doctor.check._read_facts import read_facts
@@ -12,7 +12,7 @@ __all__ = [
     "CannotCheck",
     "Code",
     "Facts",
-    "Finding",
+    "CheckFinding",
     "Weight",
     "by_weight",
     "check_machine",

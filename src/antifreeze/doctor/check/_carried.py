@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from antifreeze.doctor.check._datasets import DatasetClass
-from antifreeze.doctor.check._finding import Code, Finding
-from antifreeze.doctor.check._handles import Handle, handle_of
+from antifreeze.doctor.check._finding import CheckFinding, Code
+from antifreeze.doctor.check._handles import OpenedHandle, handle_of
 from antifreeze.doctor.check._loaders import Loader
 from antifreeze.doctor.check._names import self_attribute, self_name, targets_of
 from antifreeze.doctor.check._script import Function, Script, code_line, in_scope
@@ -17,7 +17,7 @@ _GENERATORS = {"numpy.random.default_rng", "numpy.random.RandomState", "random.R
 _GLOBAL_CODES = {Code.SHARED_FILE, Code.SHARED_CONNECTION, Code.SHARED_THREAD}
 
 
-def carried_handles(script: Script, dataset: DatasetClass) -> Iterator[Finding]:
+def carried_handles(script: Script, dataset: DatasetClass) -> Iterator[CheckFinding]:
     """Find what is opened in ``__init__`` and used for each sample."""
     if dataset.never_in_workers:
         return
@@ -44,12 +44,12 @@ def set_up(dataset: DatasetClass) -> dict[str, tuple[ast.expr, Function]]:
     return {name: pair for name, pair in found.items() if not is_none(pair[0])}
 
 
-def _own_generator(value: ast.expr, dataset: DatasetClass) -> Handle | None:
+def _own_generator(value: ast.expr, dataset: DatasetClass) -> OpenedHandle | None:
     """Return the handle of ``self.rows = self.read_rows()`` where that is a generator of the class."""
     method = dataset.methods.get(self_attribute(value.func)) if isinstance(value, ast.Call) else None
     if method is None or not any(isinstance(node, ast.Yield | ast.YieldFrom) for node in in_scope(method)):
         return None
-    return Handle(code=Code.SHARED_ITERATOR, made_by=f"the generator {method.name}()", node=value)
+    return OpenedHandle(code=Code.SHARED_ITERATOR, made_by=f"the generator {method.name}()", node=value)
 
 
 def _set_at_start(attribute: str, dataset: DatasetClass, script: Script) -> bool:
@@ -61,7 +61,7 @@ def _set_at_start(attribute: str, dataset: DatasetClass, script: Script) -> bool
     return any(isinstance(target, ast.Attribute) and target.attr == attribute for target, _ in pairs)
 
 
-def _reason(what: str, handle: Handle) -> str:
+def _reason(what: str, handle: OpenedHandle) -> str:
     made = f"{what} is made by {handle.made_by} in the trainer and used for each sample in the workers."
     if handle.code is Code.SHARED_FILE:
         if handle.made_by == "lmdb.open":
@@ -87,7 +87,7 @@ def _reason(what: str, handle: Handle) -> str:
     )
 
 
-def _change(what: str, value: ast.expr, handle: Handle) -> str:
+def _change(what: str, value: ast.expr, handle: OpenedHandle) -> str:
     if handle.code is Code.SHARED_LOCK:
         return f"- {what} = {code_line(value)}\n- with {what}:\n(leave the lock out)"
     opened = f"{handle.made_by}(...)" if handle.made_by.replace(".", "").isidentifier() else "..."
@@ -96,7 +96,7 @@ def _change(what: str, value: ast.expr, handle: Handle) -> str:
     return f"{lazy}{first}+ if {what} is None:  # once in each worker\n+     {what} = {opened}"
 
 
-def carried_globals(script: Script, dataset: DatasetClass) -> Iterator[Finding]:
+def carried_globals(script: Script, dataset: DatasetClass) -> Iterator[CheckFinding]:
     """Find files, connections and pools of the module that forked workers use."""
     if not any(loader.has_workers and loader.forks for loader in dataset.loaders):
         return
@@ -109,7 +109,7 @@ def carried_globals(script: Script, dataset: DatasetClass) -> Iterator[Finding]:
                 yield script.finding(handle.code, handle.node, _reason(target.id, handle), change)
 
 
-def same_random(script: Script, dataset: DatasetClass) -> Iterator[Finding]:
+def same_random(script: Script, dataset: DatasetClass) -> Iterator[CheckFinding]:
     """Find a random generator that every worker gets the same copy of.
 
     torch seeds ``random``, ``numpy.random`` (since 1.9) and itself differently in each worker, so these need nothing.
@@ -132,7 +132,7 @@ def _asks_worker(dataset: DatasetClass, script: Script) -> bool:
     return any(script.name(node).endswith("get_worker_info") for node in nodes)
 
 
-def not_picklable(script: Script, dataset: DatasetClass) -> Iterator[Finding]:
+def not_picklable(script: Script, dataset: DatasetClass) -> Iterator[CheckFinding]:
     """Find functions that a dataset holds and that new interpreters cannot be sent."""
     if (
         not any(loader.has_workers and loader.pickles for loader in dataset.loaders)
@@ -145,7 +145,7 @@ def not_picklable(script: Script, dataset: DatasetClass) -> Iterator[Finding]:
             yield script.finding(Code.NOT_PICKLABLE, value, reason, "make it a function at module level, or a method")
 
 
-def passed_functions(script: Script, loader: Loader) -> Iterator[Finding]:
+def passed_functions(script: Script, loader: Loader) -> Iterator[CheckFinding]:
     """Find lambdas and inner functions among the arguments of a loader whose workers are new interpreters."""
     if not (loader.has_workers and loader.pickles):
         return

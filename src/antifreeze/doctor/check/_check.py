@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from antifreeze.doctor.check import _carried, _forks, _samples, _settings, _waits
+from antifreeze.doctor.check import _blocking_waits, _carried, _forks, _loader_settings, _samples
 from antifreeze.doctor.check._datasets import find_datasets
 from antifreeze.doctor.check._division import divide
 from antifreeze.doctor.check._facts import Facts
-from antifreeze.doctor.check._finding import Finding
+from antifreeze.doctor.check._finding import CheckFinding
 from antifreeze.doctor.check._guard import main_guard
-from antifreeze.doctor.check._lists import python_lists
+from antifreeze.doctor.check._large_lists import python_lists
 from antifreeze.doctor.check._loaders import Loader, find_loaders
 from antifreeze.doctor.check._script import CannotCheck, Script, silenced
 from antifreeze.doctor.check._shares import duplicates
 
 
-def check_script(script: Script, text: str, facts: Facts) -> tuple[list[Finding], list[Loader]]:
+def check_script(script: Script, text: str, facts: Facts) -> tuple[list[CheckFinding], list[Loader]]:
     """Return what was found in a script, and its loaders. One finding of a kind at a place is enough."""
     loaders = find_loaders(script, facts)
     lines = text.splitlines()
-    found: dict[tuple[object, int, int], Finding] = {}
+    found: dict[tuple[object, int, int], CheckFinding] = {}
     try:
         for finding in _findings(script, loaders, facts):
             found.setdefault((finding.code, finding.line, finding.column), finding)
@@ -30,7 +30,7 @@ def check_script(script: Script, text: str, facts: Facts) -> tuple[list[Finding]
     return kept, loaders
 
 
-def _findings(script: Script, loaders: list[Loader], facts: Facts) -> Iterator[Finding]:
+def _findings(script: Script, loaders: list[Loader], facts: Facts) -> Iterator[CheckFinding]:
     datasets = find_datasets(script, loaders)
     for dataset in datasets:
         yield from _carried.carried_handles(script, dataset)
@@ -39,8 +39,8 @@ def _findings(script: Script, loaders: list[Loader], facts: Facts) -> Iterator[F
         yield from _carried.not_picklable(script, dataset)
         yield from _samples.none_samples(script, dataset)
         yield from _samples.bad_endings(script, dataset)
-        yield from _waits.endless_retries(script, dataset)
-        yield from _waits.no_timeouts(script, dataset)
+        yield from _blocking_waits.endless_retries(script, dataset)
+        yield from _blocking_waits.no_timeouts(script, dataset)
         yield from python_lists(script, dataset, facts)
         yield from duplicates(script, dataset)
     code = divide(script, loaders, datasets)
@@ -50,8 +50,8 @@ def _findings(script: Script, loaders: list[Loader], facts: Facts) -> Iterator[F
         yield from _forks.threads_after_fork(script, loader, datasets)
         yield from _forks.cuda_in_workers(script, loader, datasets)
         yield from _forks.tokenizers(script, loader, facts)
-        yield from _settings.batch_of_one(script, loader, datasets, facts)
-        yield from _settings.needs_workers(script, loader)
-        yield from _settings.many_workers(script, loader, facts)
+        yield from _loader_settings.batch_of_one(script, loader, datasets, facts)
+        yield from _loader_settings.needs_workers(script, loader)
+        yield from _loader_settings.many_workers(script, loader, facts)
     yield from _forks.sigchld(script, loaders)
     yield from main_guard(script, loaders)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from antifreeze.doctor.check._datasets import DatasetClass
 from antifreeze.doctor.check._loaders import Loader
-from antifreeze.doctor.check._origins import Origins, Use, origins_of
+from antifreeze.doctor.check._origins import NameUse, Origins, origins_of
 from antifreeze.doctor.check._script import Function, Script, calls_in, in_scope
 
 _CALLED = ("__call__", "forward", "__getitem__", "__getitems__", "__iter__", "__next__")
@@ -21,7 +21,7 @@ _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 class InTrainer:
     """A use of a library in the trainer, and the node there that leads to it."""
 
-    use: Use
+    use: NameUse
     by: ast.AST
 
 
@@ -37,11 +37,11 @@ class Division:
     """The functions that run in the workers of a loader, by the id of its call."""
     _trainer: list[InTrainer] | None = None
 
-    def in_workers_of(self, loader: Loader) -> Iterator[Use]:
+    def in_workers_of(self, loader: Loader) -> Iterator[NameUse]:
         """Give the uses of libraries in the workers of a loader."""
         return self.origins.uses(node for function in self._functions(loader) for node in ast.walk(function))
 
-    def in_trainer(self, loader: Loader) -> Iterator[Use]:
+    def in_trainer(self, loader: Loader) -> Iterator[NameUse]:
         """Give the uses of libraries in the trainer, except those after the loader's last loop."""
         if self._trainer is None:
             self._trainer = list(self._all_in_trainer())
@@ -58,7 +58,7 @@ class Division:
         nodes = [node for node in ast.walk(self.script.tree) if id(node) not in elsewhere]
         yield from (InTrainer(use, use.node) for use in self.origins.uses(nodes))
         roots = [(call, f) for call in calls_in(iter(nodes)) for f in self.origins.called(call)]
-        known: dict[int, list[Use]] = {}
+        known: dict[int, list[NameUse]] = {}
         for by, function in (*roots, *self._run_here(nodes)):
             if id(function) not in known:
                 reached = (n for f in self._reached([function]) for n in ast.walk(f) if id(n) in elsewhere)

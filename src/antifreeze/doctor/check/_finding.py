@@ -72,7 +72,7 @@ class Code(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class CheckFinding:
     """One thing that will bite. Without a file it is about the machine."""
 
     code: Code
@@ -95,7 +95,7 @@ class Finding:
         return f"{self.file}:{self.line}:{self.column}" if self.file else "this machine"
 
 
-def by_weight(findings: list[Finding]) -> list[Finding]:
+def by_weight(findings: list[CheckFinding]) -> list[CheckFinding]:
     """Return each finding once, the most important first."""
     order = sorted(findings, key=lambda f: (f.code.weight, f.file, f.line, f.column, f.code.value))
     return list(dict.fromkeys(order))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from antifreeze.doctor.check._datasets import DatasetClass
 from antifreeze.doctor.check._division import Division
 from antifreeze.doctor.check._facts import Facts
-from antifreeze.doctor.check._finding import Code, Finding
+from antifreeze.doctor.check._finding import CheckFinding, Code
 from antifreeze.doctor.check._loaders import Loader
 from antifreeze.doctor.check._script import Function, Script, calls_in, keyword
 from antifreeze.doctor.check._values import number, text
@@ -16,7 +16,7 @@ from antifreeze.doctor.check._values import number, text
 SPAWN = '+ DataLoader(..., multiprocessing_context="spawn")\nor, never forked: from antifreeze import DataLoader'
 
 
-def libraries_after_fork(script: Script, loader: Loader, code: Division) -> Iterator[Finding]:
+def libraries_after_fork(script: Script, loader: Loader, code: Division) -> Iterator[CheckFinding]:
     """Find libraries that are used in the trainer and in forked workers: their threads exist only in the trainer."""
     if not (loader.has_workers and loader.forks):
         return
@@ -38,7 +38,7 @@ def _reads_by_polars(script: Script, loader: Loader) -> bool:
     return ours and any(script.name(c.func).endswith(".ParquetLoader") for c in calls_in(ast.walk(script.tree)))
 
 
-def threads_after_fork(script: Script, loader: Loader, datasets: list[DatasetClass]) -> Iterator[Finding]:
+def threads_after_fork(script: Script, loader: Loader, datasets: list[DatasetClass]) -> Iterator[CheckFinding]:
     """Find workers that give torch more than one thread again, after the trainer's were lost by the fork."""
     if not (loader.has_workers and loader.forks):
         return
@@ -55,7 +55,7 @@ def threads_after_fork(script: Script, loader: Loader, datasets: list[DatasetCla
             yield script.finding(Code.FORKED_OPENMP, call, reason, f"- {ast.unparse(call)}")
 
 
-def cuda_in_workers(script: Script, loader: Loader, datasets: list[DatasetClass]) -> Iterator[Finding]:
+def cuda_in_workers(script: Script, loader: Loader, datasets: list[DatasetClass]) -> Iterator[CheckFinding]:
     """Find tensors that forked workers put on the GPU."""
     if not (loader.has_workers and loader.forks):
         return
@@ -74,7 +74,7 @@ def cuda_in_workers(script: Script, loader: Loader, datasets: list[DatasetClass]
                 yield script.finding(Code.CUDA_IN_WORKER, call, reason, change)
 
 
-def tokenizers(script: Script, loader: Loader, facts: Facts) -> Iterator[Finding]:
+def tokenizers(script: Script, loader: Loader, facts: Facts) -> Iterator[CheckFinding]:
     """Find the switch that takes away the tokenizers' own guard against forks."""
     modules = {name.partition(".")[0] for name in script.imports.values()}
     if not (loader.has_workers and loader.forks) or not modules & {"tokenizers", "transformers"}:
@@ -108,7 +108,7 @@ def _sets_parallelism(node: ast.AST, script: Script) -> bool:
     return any(text(key, script) == "TOKENIZERS_PARALLELISM" for key in on)
 
 
-def sigchld(script: Script, loaders: list[Loader]) -> Iterator[Finding]:
+def sigchld(script: Script, loaders: list[Loader]) -> Iterator[CheckFinding]:
     """Find a script that does not want to know of its children's end: then no loader can notice a lost worker."""
     if not any(loader.has_workers and not loader.ours for loader in loaders):
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from antifreeze.doctor.check._finding import Code, Finding
+from antifreeze.doctor.check._finding import CheckFinding, Code
 from antifreeze.doctor.check._loaders import Loader
 from antifreeze.doctor.check._names import targets_of
 from antifreeze.doctor.check._script import Script, in_scope
@@ -14,7 +14,7 @@ _RUNS = {"fit", "validate", "test", "predict", "train", "evaluate"}
 _TAKES = {"enumerate", "iter", "next", "list", "tuple", "sum", "zip", "map"}
 
 
-def main_guard(script: Script, loaders: list[Loader]) -> Iterator[Finding]:
+def main_guard(script: Script, loaders: list[Loader]) -> Iterator[CheckFinding]:
     """Find loaders with workers that are read while the module is imported."""
     dangerous = [loader for loader in loaders if loader.has_workers and loader.pickles]
     if not dangerous:

@@ -44,7 +44,7 @@ _LAZY_READ = ("h5py.", "netCDF4.", "tables.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Handle:
+class OpenedHandle:
     """Something that belongs to one process."""
 
     code: Code
@@ -59,7 +59,7 @@ class Handle:
         return self.code is Code.SHARED_LOCK and not self.made_by.startswith("threading.")
 
 
-def handle_of(value: ast.expr, script: Script, function: Function | None) -> Handle | None:
+def handle_of(value: ast.expr, script: Script, function: Function | None) -> OpenedHandle | None:
     """Return what a value holds on to, or None. Variables are followed inside the function."""
     todo, seen = [value], 0
     while todo and (seen := seen + 1) < 200:
@@ -71,7 +71,7 @@ def handle_of(value: ast.expr, script: Script, function: Function | None) -> Han
             if isinstance(node.func, ast.Attribute) and node.func.attr in _DERIVED:
                 todo.append(node.func.value)
         elif isinstance(node, ast.GeneratorExp):
-            return Handle(code=Code.SHARED_ITERATOR, made_by="a generator expression", node=node)
+            return OpenedHandle(code=Code.SHARED_ITERATOR, made_by="a generator expression", node=node)
         else:
             todo += _inside(node, script, function)
     return None
@@ -117,33 +117,33 @@ def _load(node: ast.expr) -> ast.expr:
     return ast.Constant(None)
 
 
-def _made(call: ast.Call, script: Script) -> Handle | None:
+def _made(call: ast.Call, script: Script) -> OpenedHandle | None:
     """Return the handle that a call makes."""
     name = script.name(call.func)
     if name in _TABLE and not (name == "open" and "open" in script.functions):
-        return Handle(code=_TABLE[name], made_by=name, node=call)
+        return OpenedHandle(code=_TABLE[name], made_by=name, node=call)
     module, _, last = name.rpartition(".")
     if module == "threading" and last in _LOCKS:
-        return Handle(code=Code.SHARED_LOCK, made_by=name, node=call)
+        return OpenedHandle(code=Code.SHARED_LOCK, made_by=name, node=call)
     if last in _LOCKS | _QUEUES and (module in _BETWEEN or _is_context(module, script)):
-        return Handle(code=Code.SHARED_LOCK, made_by=f"multiprocessing.{last}", node=call)
+        return OpenedHandle(code=Code.SHARED_LOCK, made_by=f"multiprocessing.{last}", node=call)
     if isinstance(call.func, ast.Attribute):
         return _made_by_method(call, call.func, script)
     if is_generator(script.functions.get(name, call)):
-        return Handle(code=Code.SHARED_ITERATOR, made_by=f"the generator {name}()", node=call)
+        return OpenedHandle(code=Code.SHARED_ITERATOR, made_by=f"the generator {name}()", node=call)
     return None
 
 
-def _made_by_method(call: ast.Call, function: ast.Attribute, script: Script) -> Handle | None:
+def _made_by_method(call: ast.Call, function: ast.Attribute, script: Script) -> OpenedHandle | None:
     """Return the handle of ``get_context("spawn").Lock()`` or ``Path(name).open("rb")``."""
     owner = function.value
     maker = script.name(owner.func) if isinstance(owner, ast.Call) else ""
     if function.attr in _LOCKS | _QUEUES and maker.endswith(("get_context", ".Manager")):
-        return Handle(code=Code.SHARED_LOCK, made_by=f"multiprocessing.{function.attr}", node=call)
+        return OpenedHandle(code=Code.SHARED_LOCK, made_by=f"multiprocessing.{function.attr}", node=call)
     if function.attr == "open" and (maker.endswith("Path") or "path" in script.name(owner).lower()):
         mode = text(call.args[0], script) if call.args else "r"
         if mode in _MODES and not call.keywords:
-            return Handle(code=Code.SHARED_FILE, made_by="Path.open", node=call)
+            return OpenedHandle(code=Code.SHARED_FILE, made_by="Path.open", node=call)
     return None
 
 

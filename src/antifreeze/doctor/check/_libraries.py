@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class LibraryKind:
     """What values of one type do with threads."""
 
     library: str
@@ -50,8 +50,8 @@ _OUT_OF_FRAME = _each(
 )
 _COLUMNS = _each("get_column to_series", "polars column")
 
-KINDS: dict[str, Kind] = {
-    "polars frame": Kind(
+KINDS: dict[str, LibraryKind] = {
+    "polars frame": LibraryKind(
         library="Polars",
         runs=_all_but(
             f"{_CONTAINER} row rows item slice head tail limit get_column get_columns to_series to_dicts to_dict "
@@ -61,13 +61,13 @@ KINDS: dict[str, Kind] = {
         becomes=_OUT_OF_FRAME | _COLUMNS | {"lazy": "polars query", "to_dict": "polars column"},
         gives="polars frame",
     ),
-    "polars query": Kind(
+    "polars query": LibraryKind(
         library="Polars",
         runs=re.compile(r"(collect|collect_async|collect_batches|fetch|profile|describe|sink_\w+)\Z"),
         becomes=_each("collect fetch describe", "polars frame") | _OUT_OF_FRAME,
         gives="polars query",
     ),
-    "polars column": Kind(
+    "polars column": LibraryKind(
         library="Polars",
         runs=_words(
             "sort arg_sort sample is_in quantile median rank top_k bottom_k unique n_unique mode diff fill_null "
@@ -76,24 +76,26 @@ KINDS: dict[str, Kind] = {
         becomes=_OUT_OF_FRAME | {"to_frame": "polars frame"},
         gives="polars column",
     ),
-    "faiss": Kind(
+    "faiss": LibraryKind(
         library="Faiss", runs=_words("search add train range_search assign add_with_ids search_and_reconstruct")
     ),
-    "xgboost": Kind(
+    "xgboost": LibraryKind(
         library="XGBoost", runs=_words("fit predict predict_proba inplace_predict update eval apply"), gives="xgboost"
     ),
-    "lightgbm": Kind(library="LightGBM", runs=_words("fit predict predict_proba update eval refit"), gives="lightgbm"),
-    "sklearn": Kind(library="scikit-learn", runs=_words("fit predict predict_proba score"), gives="sklearn"),
-    "tensorflow": Kind(
+    "lightgbm": LibraryKind(
+        library="LightGBM", runs=_words("fit predict predict_proba update eval refit"), gives="lightgbm"
+    ),
+    "sklearn": LibraryKind(library="scikit-learn", runs=_words("fit predict predict_proba score"), gives="sklearn"),
+    "tensorflow": LibraryKind(
         library="TensorFlow",
         runs=_all_but(f"{_CONTAINER} numpy get_shape as_list"),
         becomes=_each("numpy shape dtype as_list get_shape"),
         gives="tensorflow",
         iterates=True,
     ),
-    "lance": Kind(library="Lance", runs=_all_but(f"{_CONTAINER} schema uri version"), iterates=True),
-    "deltalake": Kind(library="delta-rs", runs=_all_but(f"{_CONTAINER} version")),
-    "datafusion": Kind(
+    "lance": LibraryKind(library="Lance", runs=_all_but(f"{_CONTAINER} schema uri version"), iterates=True),
+    "deltalake": LibraryKind(library="delta-rs", runs=_all_but(f"{_CONTAINER} version")),
+    "datafusion": LibraryKind(
         library="DataFusion",
         runs=_all_but(f"{_CONTAINER} schema"),
         becomes=_each("collect to_pandas to_arrow_table to_pylist to_pydict to_polars count schema"),

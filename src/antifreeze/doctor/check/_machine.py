@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from antifreeze.core import natural
 from antifreeze.doctor.check._facts import MIB, Facts
-from antifreeze.doctor.check._finding import Code, Finding
+from antifreeze.doctor.check._finding import CheckFinding, Code
 from antifreeze.doctor.check._loaders import Loader
 
 DOCKER_SHM = 64 * MIB
@@ -20,7 +20,7 @@ _SPAWNED = 150 * MIB
 """What a worker that is not forked takes with torch imported, as measured."""
 
 
-def check_machine(facts: Facts, loaders: Sequence[Loader] | None = None) -> list[Finding]:
+def check_machine(facts: Facts, loaders: Sequence[Loader] | None = None) -> list[CheckFinding]:
     """Return what will bite. None: nobody knows what will run here; else only what these loaders need counts."""
     torch_loaders = None if loaders is None else [x for x in loaders if x.has_workers and not x.ours]
     found = [*_shared_memory(facts, torch_loaders), *_files(facts, torch_loaders), *_threads(facts)]
@@ -30,7 +30,7 @@ def check_machine(facts: Facts, loaders: Sequence[Loader] | None = None) -> list
             "SIGCHLD is ignored here, and jobs inherit that: no loader learns that a worker was killed, and waits on."
         )
         found.append(
-            Finding(code=Code.SIGCHLD, reason=reason, change="start the job from a shell that does not ignore it")
+            CheckFinding(code=Code.SIGCHLD, reason=reason, change="start the job from a shell that does not ignore it")
         )
     return found
 
@@ -58,7 +58,7 @@ def _constant(loader: Loader, name: str, default: int) -> int:
     return value if type(value) is int else default
 
 
-def _shared_memory(facts: Facts, loaders: list[Loader] | None) -> Iterator[Finding]:
+def _shared_memory(facts: Facts, loaders: list[Loader] | None) -> Iterator[CheckFinding]:
     size, free = facts.shm_nbytes, facts.shm_free_nbytes
     if size is None or free is None or loaders == []:
         return
@@ -74,13 +74,15 @@ def _shared_memory(facts: Facts, loaders: list[Loader] | None) -> Iterator[Findi
             "workers die of a bus error, or the loader waits for ever."
         )
         change = "docker run --shm-size=8g ...   (Kubernetes: an emptyDir with medium: Memory at /dev/shm)"
-        yield Finding(code=Code.SMALL_SHM, reason=reason, change=change)
+        yield CheckFinding(code=Code.SMALL_SHM, reason=reason, change=change)
     if facts.shm_stale_nbytes > max(64 * MIB, size // 10):
         reason = f"{facts.shm_stale_nbytes // MIB} MiB of /dev/shm belong to torch processes that are dead."
-        yield Finding(code=Code.STALE_SHM, reason=reason, change="rm /dev/shm/torch_<pid>_* of processes that are gone")
+        yield CheckFinding(
+            code=Code.STALE_SHM, reason=reason, change="rm /dev/shm/torch_<pid>_* of processes that are gone"
+        )
 
 
-def _files(facts: Facts, loaders: list[Loader] | None) -> Iterator[Finding]:
+def _files(facts: Facts, loaders: list[Loader] | None) -> Iterator[CheckFinding]:
     if loaders == []:
         return
     needed = sum(_in_flight(loader) * _TENSORS for loader in loaders or ())
@@ -89,25 +91,25 @@ def _files(facts: Facts, loaders: list[Loader] | None) -> Iterator[Finding]:
             f"at most {facts.open_files:,} files may be open (ulimit -n). torch's DataLoader needs one for each tensor "
             "on its way, and fails with `Too many open files` or an EOFError."
         )
-        yield Finding(code=Code.FEW_FILES, reason=reason, change=f"ulimit -n {max(4096, 4 * needed)}")
+        yield CheckFinding(code=Code.FEW_FILES, reason=reason, change=f"ulimit -n {max(4096, 4 * needed)}")
 
 
-def _threads(facts: Facts) -> Iterator[Finding]:
+def _threads(facts: Facts) -> Iterator[CheckFinding]:
     given = facts.environment.get("OMP_NUM_THREADS", "")
     if (threads := natural(given)) is not None:
         if threads > facts.machine_cores:
             reason = f"OMP_NUM_THREADS={threads} on {facts.machine_cores} cores: the threads of torch take turns."
             change = f"export OMP_NUM_THREADS={facts.usable_cores}"
-            yield Finding(code=Code.MANY_THREADS, reason=reason, change=change)
+            yield CheckFinding(code=Code.MANY_THREADS, reason=reason, change=change)
     elif facts.cpu_quota is not None and facts.cpu_quota * 2 <= facts.cores:
         reason = (
             f"this container may use {facts.cpu_quota:g} of the {facts.cores} cores that programs see: torch starts a "
             "thread for each, and the kernel stops all of them again and again."
         )
-        yield Finding(code=Code.MANY_THREADS, reason=reason, change=f"export OMP_NUM_THREADS={facts.usable_cores}")
+        yield CheckFinding(code=Code.MANY_THREADS, reason=reason, change=f"export OMP_NUM_THREADS={facts.usable_cores}")
 
 
-def _memory(facts: Facts, loaders: list[Loader]) -> Iterator[Finding]:
+def _memory(facts: Facts, loaders: list[Loader]) -> Iterator[CheckFinding]:
     workers = sum(loader.workers or 0 for loader in loaders if loader.pickles)
     limit = facts.memory_nbytes
     if limit is None or workers * _SPAWNED * 2 <= limit:
@@ -116,4 +118,4 @@ def _memory(facts: Facts, loaders: list[Loader]) -> Iterator[Finding]:
         f"{workers} workers that are not forked take about {workers * _SPAWNED // MIB:,} MiB with torch alone, and a "
         f"copy of the dataset each; this job may use {limit // MIB:,} MiB."
     )
-    yield Finding(code=Code.LITTLE_MEMORY, reason=reason, change="use fewer workers, or give the job more memory")
+    yield CheckFinding(code=Code.LITTLE_MEMORY, reason=reason, change="use fewer workers, or give the job more memory")

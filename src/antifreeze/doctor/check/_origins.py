@@ -40,7 +40,7 @@ NOTHING: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class NameUse:
     """A call that needs the threads of a library."""
 
     library: str
@@ -71,30 +71,30 @@ class Origins:
         self._known[id(node)] = found
         return found
 
-    def uses(self, nodes: Iterable[ast.AST]) -> Iterator[Use]:
+    def uses(self, nodes: Iterable[ast.AST]) -> Iterator[NameUse]:
         """Give the calls among nodes that need a library's threads."""
         for node in nodes:
             if isinstance(node, ast.Call):
                 yield from self._used_by(node)
             elif isinstance(node, ast.Subscript) and _picks_rows(node, self.script):
                 if "polars frame" in self.kinds(node.value):
-                    yield Use(KINDS["polars frame"].library, node)
+                    yield NameUse(KINDS["polars frame"].library, node)
             elif isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
                 kinds = (KINDS[kind] for kind in self.kinds(node.iter) if kind in KINDS)
-                yield from (Use(kind.library, node.iter) for kind in kinds if kind.iterates)
+                yield from (NameUse(kind.library, node.iter) for kind in kinds if kind.iterates)
 
-    def _used_by(self, call: ast.Call) -> Iterator[Use]:
+    def _used_by(self, call: ast.Call) -> Iterator[NameUse]:
         name = self.script.name(call.func)
         if (known := function_named(name)) is not None:
             if known.runs:
-                yield Use(known.library, call)
+                yield NameUse(known.library, call)
             return
         if isinstance(call.func, ast.Name) and _is_parallel(self.script.functions.get(call.func.id), self.script):
-            yield Use(NUMBA, call)
+            yield NameUse(NUMBA, call)
         if isinstance(call.func, ast.Attribute):
             for kind in self.kinds(call.func.value) & KINDS.keys():
                 if KINDS[kind].runs.match(call.func.attr):
-                    yield Use(KINDS[kind].library, call)
+                    yield NameUse(KINDS[kind].library, call)
 
     def called(self, call: ast.Call) -> Iterator[Function]:
         """Give the functions and methods of this file that a call can lead to."""

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from antifreeze.doctor.check._datasets import DatasetClass
-from antifreeze.doctor.check._finding import Code, Finding
+from antifreeze.doctor.check._finding import CheckFinding, Code
 from antifreeze.doctor.check._names import self_attribute
 from antifreeze.doctor.check._script import Function, Script, calls_in, in_scope
 from antifreeze.doctor.check._values import is_none, is_true
@@ -14,7 +14,7 @@ from antifreeze.doctor.check._values import is_none, is_true
 _EXITS = {"sys.exit", "os._exit", "exit", "quit", "os.abort"}
 
 
-def none_samples(script: Script, dataset: DatasetClass) -> Iterator[Finding]:
+def none_samples(script: Script, dataset: DatasetClass) -> Iterator[CheckFinding]:
     """Find a ``__getitem__`` that gives None in place of a sample."""
     if dataset.iterable or _none_is_handled(script, dataset):
         return
@@ -110,7 +110,7 @@ def _catches_all(case: ast.match_case) -> bool:
     return isinstance(case.pattern, ast.MatchAs) and case.pattern.pattern is None and case.guard is None
 
 
-def bad_endings(script: Script, dataset: DatasetClass) -> Iterator[Finding]:
+def bad_endings(script: Script, dataset: DatasetClass) -> Iterator[CheckFinding]:
     """Find what ends a worker or an epoch in place of an error, and what gets lost on its way to the trainer."""
     for function in dataset.per_sample:
         for call in calls_in(in_scope(function)):
@@ -127,7 +127,7 @@ def bad_endings(script: Script, dataset: DatasetClass) -> Iterator[Finding]:
                 yield from _returned(script, node.value)
 
 
-def _raised(script: Script, dataset: DatasetClass, function: Function, node: ast.Raise) -> Iterator[Finding]:
+def _raised(script: Script, dataset: DatasetClass, function: Function, node: ast.Raise) -> Iterator[CheckFinding]:
     error = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
     name = error.id if isinstance(error, ast.Name) else ""
     if name == "StopIteration" and function.name != "__next__" and not dataset.iterable:
@@ -142,7 +142,7 @@ def _raised(script: Script, dataset: DatasetClass, function: Function, node: ast
         yield script.finding(Code.LOCAL_ERROR, node, reason, f"define class {name} at module level")
 
 
-def _returned(script: Script, value: ast.expr) -> Iterator[Finding]:
+def _returned(script: Script, value: ast.expr) -> Iterator[CheckFinding]:
     parts = [value, *(value.elts if isinstance(value, ast.Tuple) else ())]
     parts += [value.body, value.orelse] if isinstance(value, ast.IfExp) else []
     for part in parts:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from antifreeze.core import read_regular
-from antifreeze.doctor.check._finding import Code, Finding
+from antifreeze.doctor.check._finding import CheckFinding, Code
 from antifreeze.doctor.check._names import dotted, imports_of, mark_self, targets_of
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -42,10 +42,10 @@ class Script:
         """Return the full name of what stands there; see ``dotted``."""
         return dotted(node, self.imports)
 
-    def finding(self, code: Code, node: ast.AST, reason: str, change: str) -> Finding:
+    def finding(self, code: Code, node: ast.AST, reason: str, change: str) -> CheckFinding:
         """Return a finding at the place of a node."""
         line, column = getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
-        return Finding(code=code, file=self.file, line=line, column=column + 1, reason=reason, change=change)
+        return CheckFinding(code=code, file=self.file, line=line, column=column + 1, reason=reason, change=change)
 
     def above(self, node: ast.AST) -> Iterator[ast.AST]:
         """Give the nodes around a node, from the inside to the outside."""

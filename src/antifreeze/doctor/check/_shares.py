@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from antifreeze.doctor.check._datasets import DatasetClass
-from antifreeze.doctor.check._finding import Code, Finding
+from antifreeze.doctor.check._finding import CheckFinding, Code
 from antifreeze.doctor.check._names import self_attribute
 from antifreeze.doctor.check._script import Script, calls_in, in_scope
 
@@ -26,7 +26,7 @@ _READS = {
 _OPENS = {"open", "read_text", "read_bytes", "iter_batches"}
 
 
-def duplicates(script: Script, dataset: DatasetClass) -> Iterator[Finding]:
+def duplicates(script: Script, dataset: DatasetClass) -> Iterator[CheckFinding]:
     """Find iterable datasets that two workers would read twice."""
     loaders = [loader for loader in dataset.loaders if loader.workers is not None and loader.workers > 1]
     start = dataset.methods.get("__iter__")

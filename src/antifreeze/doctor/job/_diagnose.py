@@ -6,9 +6,9 @@ import os
 
 from antifreeze.core import ConfigError
 from antifreeze.doctor.job._diagnosis import Diagnosis
-from antifreeze.doctor.job._find import NotFound, find_job
-from antifreeze.doctor.job._judge import is_enough, judge
+from antifreeze.doctor.job._find_job import NotFound, find_job
 from antifreeze.doctor.job._observe import Gone, observe
+from antifreeze.doctor.job._verdict import is_enough, judge
 
 
 def diagnose(pid: int | None = None) -> Diagnosis:

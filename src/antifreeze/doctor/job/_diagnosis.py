@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, replace
 
-from antifreeze.supervise import Cause, Finding, Frame
+from antifreeze.diagnosis import Cause, Finding, Frame
 
 PAGE = "docs/troubleshooting.md"
 

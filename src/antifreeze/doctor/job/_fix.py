@@ -6,10 +6,10 @@ import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from antifreeze.diagnosis import Cause
 from antifreeze.doctor.job._diagnosis import Diagnosis, Suspect
-from antifreeze.doctor.job._seen import Observation
-from antifreeze.doctor.job._sources import Source, diff, read_source, sources_of, with_argument
-from antifreeze.supervise import Cause
+from antifreeze.doctor.job._observation import Observation
+from antifreeze.doctor.job._source_lines import SourceLines, diff, read_source, sources_of, with_argument
 
 _TIMEOUTS = {
     "urllib.request.urlopen": "timeout=30",
@@ -56,10 +56,10 @@ def fixes_of(diagnosis: Diagnosis, seen: Observation) -> tuple[Fix, ...]:
     return tuple(_fixes(first, _sources(first, seen)))
 
 
-def _sources(suspect: Suspect, seen: Observation) -> list[Source]:
+def _sources(suspect: Suspect, seen: Observation) -> list[SourceLines]:
     """Return the files that the suspect and its ancestors stand in."""
     last = seen.snapshots[-1]
-    found: dict[str, Source] = {}
+    found: dict[str, SourceLines] = {}
     process = last.find(suspect.pid)
     for _ in last.processes:
         if process is None:
@@ -70,7 +70,7 @@ def _sources(suspect: Suspect, seen: Observation) -> list[Source]:
     return list(found.values())
 
 
-def _fixes(suspect: Suspect, sources: list[Source]) -> Iterator[Fix]:
+def _fixes(suspect: Suspect, sources: list[SourceLines]) -> Iterator[Fix]:
     cause = suspect.cause
     if cause is Cause.STOPPED:
         yield Fix(words="Let it go on:", command=f"kill -CONT {suspect.pid}")
@@ -98,7 +98,7 @@ def _fixes(suspect: Suspect, sources: list[Source]) -> Iterator[Fix]:
         )
 
 
-def _each(sources: list[Source], words: str, change: Callable[[Source], str]) -> Iterator[Fix]:
+def _each(sources: list[SourceLines], words: str, change: Callable[[SourceLines], str]) -> Iterator[Fix]:
     """Yield a fix for the first file that a change is possible in."""
     for source in sources:
         if text := diff(source, change(source)):
@@ -125,7 +125,7 @@ def _limited(suspect: Suspect) -> Iterator[Fix]:
             yield Fix(words="Give sockets a limit before they are made:", diff=text)
 
 
-def _with_default_timeout(source: Source) -> str:
+def _with_default_timeout(source: SourceLines) -> str:
     """Return the file with a limit for all sockets, after its imports."""
     imports = [node for node in source.tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
     lines = source.lines
@@ -137,7 +137,7 @@ def _with_default_timeout(source: Source) -> str:
     return "".join([*lines[:at], added, *lines[at:]])
 
 
-def _with_workers(source: Source) -> list[ast.Call]:
+def _with_workers(source: SourceLines) -> list[ast.Call]:
     """Return the loaders that have workers: torch refuses a way to start them where there are none."""
     return [call for call in source.loaders() if len(call.args) > _NUM_WORKERS_AT or _asks_for_workers(call)]
 
@@ -147,7 +147,7 @@ def _asks_for_workers(call: ast.Call) -> bool:
     return bool(given) and not (isinstance(given[0], ast.Constant) and given[0].value == 0)
 
 
-def _without_fork(source: Source) -> str:
+def _without_fork(source: SourceLines) -> str:
     """Return the file with another way to start processes, as the first thing that it does when it is run."""
     lines = source.lines
     guards = [node for node in source.tree.body if isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)]
@@ -163,7 +163,7 @@ def _without_fork(source: Source) -> str:
     return "".join(lines)
 
 
-def _without_sigchld(source: Source) -> str:
+def _without_sigchld(source: SourceLines) -> str:
     lines = source.lines
     for block in _blocks(source.tree):
         for node in block:
@@ -195,7 +195,7 @@ def _is_alone(node: ast.stmt, lines: list[str]) -> bool:
     return not before.strip() and (not after or after.startswith(b"#"))
 
 
-def _with_ours(source: Source) -> str:
+def _with_ours(source: SourceLines) -> str:
     """Return the file with the loader of antifreeze in place of torch's."""
     lines = source.lines
     for node in source.tree.body:
@@ -212,7 +212,7 @@ def _with_ours(source: Source) -> str:
     return _with_name(source, lines)
 
 
-def _with_name(source: Source, lines: list[str]) -> str:
+def _with_name(source: SourceLines, lines: list[str]) -> str:
     """Return the file with ``antifreeze.DataLoader`` where a longer name of torch's is called."""
     calls = [call for call in source.loaders() if source.name(call.func) == "torch.utils.data.DataLoader"]
     calls = [call for call in calls if isinstance(call.func, ast.Attribute)]

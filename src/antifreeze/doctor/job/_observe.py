@@ -9,9 +9,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from antifreeze.doctor._cgroup import GroupMemory, memory_of
-from antifreeze.doctor.job._processes import read_machine, read_process, tree
-from antifreeze.doctor.job._seen import Observation, Process, Snapshot
-from antifreeze.doctor.job._stacks import THREADS, own_stacks, own_threads, read_stacks
+from antifreeze.doctor.job._observation import Observation, Process, Snapshot
+from antifreeze.doctor.job._process_tree import read_machine, read_process, tree
+from antifreeze.doctor.job._thread_stacks import THREADS, own_stacks, own_threads, read_stacks
 
 SHORT_S, LONG_S = 3.0, 7.0
 """How long is looked: as long as it takes to be sure, between these."""

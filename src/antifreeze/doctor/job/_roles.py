@@ -5,8 +5,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from antifreeze.doctor.job._seen import Process, Snapshot
-from antifreeze.supervise import Frame, is_ours, is_standard, is_user
+from antifreeze.diagnosis import Frame, is_ours, is_standard, is_user
+from antifreeze.doctor.job._observation import Process, Snapshot
 
 
 class Doing(enum.Enum):
@@ -40,12 +40,12 @@ _LAUNCHERS = (
 )
 _HELPERS = ("multiprocessing.resource_tracker", "torch_shm_manager", "multiprocessing.forkserver")
 _OURS_WAITING = (
-    "/antifreeze/crew/",
+    "/antifreeze/pool/",
     "/antifreeze/adapters/_iterator.py",
-    "/antifreeze/workers/",
+    "/antifreeze/decode/",
     "/antifreeze/loader/",
 )
-_OURS_WORKING = ("/antifreeze/child/",)
+_OURS_WORKING = ("/antifreeze/worker/",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def is_worker(process: Process) -> bool:
 
 
 def is_helper(process: Process) -> bool:
-    """Whether it only serves the others: a tracker, a server that forks, a nursery."""
+    """Whether it only serves the others: a tracker, a server that forks, a fork server."""
     if process.name.startswith(("af-nursery", "af-modules", "af-template")) or function_at(
         process.frames, "/multiprocessing/resource_tracker.py"
     ):

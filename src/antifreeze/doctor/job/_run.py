@@ -15,17 +15,17 @@ from types import FrameType
 from typing import NamedTuple
 
 from antifreeze.core import PrivateFolder, one_line, with_random_suffix
+from antifreeze.diagnosis import Cause
 from antifreeze.doctor._cgroup import memory_of
 from antifreeze.doctor._terminal import Paper
 from antifreeze.doctor.job._diagnosis import Verdict
 from antifreeze.doctor.job._fix import fixes_of
-from antifreeze.doctor.job._judge import is_enough, judge
+from antifreeze.doctor.job._kept_reports import keep
+from antifreeze.doctor.job._observation import Observation, Snapshot
 from antifreeze.doctor.job._observe import Gone, observe, snapshot
-from antifreeze.doctor.job._render import as_text
-from antifreeze.doctor.job._seen import Observation, Snapshot
-from antifreeze.doctor.job._stacks import THREADS
-from antifreeze.doctor.job._store import keep
-from antifreeze.supervise import Cause
+from antifreeze.doctor.job._render_diagnosis import as_text
+from antifreeze.doctor.job._thread_stacks import THREADS
+from antifreeze.doctor.job._verdict import is_enough, judge
 
 _LOOKS = 6
 """How often is looked within the time after which a job counts as standing still."""

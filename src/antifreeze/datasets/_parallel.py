@@ -1,0 +1,249 @@
+"""Several datasets side by side: a row of each at a time."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from antifreeze.core import ConfigError
+from antifreeze.core import arguments as check
+from antifreeze.datasets._composite import CompositeDataset
+from antifreeze.datasets._delivery import Batch, Delivery
+from antifreeze.datasets._iterate import rows_of_epoch
+from antifreeze.datasets._reading import ReadOptions
+from antifreeze.datasets._row_code import RowCode, Transform, make_transform, paired_code
+from antifreeze.datasets._row_source import INFINITE, ReadRequest, RowSource
+from antifreeze.decode import Block, Blocks, Pairs, StridedBlocks, one_after_the_other, side_by_side
+from antifreeze.plan import Lanes
+
+
+class ParallelStreamingDataset(CompositeDataset):
+    """Rows of several datasets side by side, as ``zip`` does it. A row is a tuple of a row of each, and so is a batch.
+
+    Args:
+        datasets: datasets with any columns.
+        length: rows in an epoch, over all ranks. ``"shortest"`` (the default) ends with the shortest dataset. With a
+            number, ``"longest"`` or ``float("inf")``, a dataset that ends starts over, in another order if shuffled.
+        force_override_state_dict: whether a loader continues from a state that does not fit, with a warning, as
+            ``load_state_dict(state, strict=False)`` does.
+        transform: a function of one row, which is a tuple, or of a whole batch if marked with ``antifreeze.batched``.
+            If it takes a second argument, it gets a mapping of generators, ``"random"``, ``"numpy"`` and ``"torch"``,
+            which are seeded for the batch. A list of functions is applied one after the other.
+        seed: what the order depends on, together with the epoch.
+        resume: with a length, whether an epoch starts where the one before it stopped, also if that one was left
+            early. If not, every epoch has the same rows in the same order.
+        reset_rngs: whether these generators are seeded alike in every epoch.
+        shuffle: whether the rows of each dataset are shuffled; by default if one of them is to be.
+        drop_last: whether a loader that does not say otherwise leaves out a last batch that is not full.
+    """
+
+    @check.explained("ParallelStreamingDataset")
+    def __init__(
+        self,
+        datasets: Sequence[RowSource],
+        length: float | str | None = None,
+        force_override_state_dict: bool = False,
+        transform: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
+        seed: int = 42,
+        resume: bool = True,
+        reset_rngs: bool = False,
+        *,
+        shuffle: bool | None = None,
+        drop_last: bool = False,
+    ) -> None:
+        super().__init__(datasets, shuffle=shuffle, seed=seed, drop_last=drop_last)
+        self.force_override_state_dict = check.flag("force_override_state_dict", force_override_state_dict)
+        if transform is not None:  # else it is that of the class, if a subclass has one
+            self.transform = transform
+        self.reset_rngs = check.flag("reset_rngs", reset_rngs)
+        self.length, self.resume = _checked_length(length), check.flag("resume", resume)
+        if not min(self._sizes(1, 1)) and self._num_rows(1, 1):
+            raise ConfigError("a dataset without rows cannot start over", hint="leave it out", argument="datasets")
+
+        self._starts_over = False
+        """Whether this is a copy for one iteration without a loader, which does not continue another one."""
+
+        self._code()  # raises now what is wrong with transforms
+
+    # -- what the loader needs -------------------------------------------------------------------------------------
+
+    @property
+    def _delivery(self) -> Delivery:
+        return _TupleDelivery(tuple(dataset._delivery for dataset in self.datasets))
+
+    def _code(self, first_leaf: int = 0) -> RowCode:
+        codes, _ = self._codes(first_leaf)
+        transform = make_transform(self.transform, self)
+        if transform is not None:
+            takes = _takes_generators(transform)
+            transform = replace(transform, takes_generators=takes, same_in_every_epoch=self.reset_rngs)
+        return paired_code(codes).then(transform, "ParallelStreamingDataset")
+
+    def _columns_of(self) -> dict[str, str]:
+        columns = [dataset._columns_of() for dataset in self.datasets]
+        return {f"{number}.{name}": kind for number, of in enumerate(columns) for name, kind in of.items()}
+
+    def __len__(self) -> int:
+        if self._num_rows(1, 1) == INFINITE:
+            raise TypeError('a ParallelStreamingDataset with length=float("inf") has no len()')
+        return self._num_rows(1, 1)
+
+    def _num_rows(self, lanes: int, global_batch: int) -> int:
+        if isinstance(self.length, int):
+            return self.length
+        sizes = self._sizes(lanes, global_batch)
+        return max(sizes) if self.length == "longest" else min(sizes)
+
+    @property
+    def _cycles_on(self) -> bool:
+        """Whether a dataset that ends starts over within an epoch."""
+        return self.length not in (None, "shortest")
+
+    @property
+    def _continues(self) -> bool:
+        return self._cycles_on and self.resume
+
+    def _facts(self) -> dict[str, Any]:
+        data, rows = "+".join(super()._facts()["data"]), self._num_rows(1, 1)
+        if self._cycles_on:
+            data += " resumed" if self.resume else " repeated"
+        return {"rows": rows if rows < INFINITE else "infinite", "data": data}
+
+    def _first_row(self, reading: ReadRequest) -> int:
+        """Return how many rows each dataset has delivered in the epochs before this one, if it continues from there.
+
+        An epoch without an end has no epochs before it.
+        """
+        num_rows = self._num_rows(reading.lanes.total, reading.global_batch)
+        return reading.epoch * num_rows if self._continues and num_rows < INFINITE and not self._starts_over else 0
+
+    def _part(self, reading: ReadRequest, number: int, cycle: int) -> ReadRequest:
+        """Return what is read of one dataset when it is read for the so-many-th time.
+
+        Its samples have other numbers then, and so belong to other lanes. A dataset that starts over has the order of
+        its next epoch, whatever the epoch of the whole is: so no order depends on where epochs end.
+        """
+        size = self.datasets[number]._num_rows(reading.lanes.total, reading.global_batch)
+        part, lanes = self._readings(reading)[number], reading.lanes
+        first = (lanes.first + self._first_row(reading) - cycle * size) % lanes.step
+        epoch = cycle if self._cycles_on else reading.epoch
+        if self._cycles_on and self._starts_over and self.resume:
+            epoch += reading.epoch * (self._num_rows(lanes.total, reading.global_batch) % INFINITE // size + 1)
+        return part._replace(lanes=Lanes(lanes.total, first, lanes.step), epoch=epoch)
+
+    def _blocks(self, reading: ReadRequest, position: int, options: ReadOptions) -> Blocks:
+        lanes, before = reading.lanes, self._first_row(reading)
+        stop, shared = self._num_rows(lanes.total, reading.global_batch), options.shared(len(self.datasets))
+        first = before + lanes.sample(position)
+        rows = side_by_side(
+            [
+                one_after_the_other(self._cycles(reading, n, first, before + stop, shared))
+                for n in range(len(self.datasets))
+            ]
+        )
+        # A dataset is read to its end even where the epoch ends before it.
+        return StridedBlocks(rows, limit=max(0, lanes.position(stop) - position))
+
+    def _cycles(
+        self, reading: ReadRequest, number: int, first: int, stop: int, options: ReadOptions
+    ) -> Iterator[Callable[[], Blocks]]:
+        dataset = self.datasets[number]
+        size = dataset._num_rows(reading.lanes.total, reading.global_batch)
+        while first < stop:
+            cycle, sample = divmod(first, size)
+            part = self._part(reading, number, cycle)
+            yield partial(dataset._blocks, part, part.lanes.position(sample), options)
+            first = (cycle + 1) * size
+
+    def _in_part(self, reading: ReadRequest, number: int, sample: int) -> tuple[ReadRequest, int]:
+        size = self.datasets[number]._num_rows(reading.lanes.total, reading.global_batch)
+        cycle, row = divmod(self._first_row(reading) + sample, size)
+        return self._part(reading, number, cycle), row
+
+    def _sample(self, reading: ReadRequest, sample: int) -> Block:
+        return Pairs(
+            tuple(dataset._sample(*self._in_part(reading, n, sample)) for n, dataset in enumerate(self.datasets))
+        )
+
+    def _sample_name(self, reading: ReadRequest, sample: int) -> str:
+        names = [d._sample_name(*self._in_part(reading, n, sample)) for n, d in enumerate(self.datasets)]
+        return " with ".join(names)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the rows of an epoch one by one, in this thread.
+
+        Each iteration starts with the first rows: ``resume`` is for loaders.
+        """
+        epoch, self.epoch = self.epoch, self.epoch + 1
+        fresh = copy.copy(self)
+        fresh._starts_over = True
+        yield from rows_of_epoch(fresh, epoch)
+
+    def __repr__(self) -> str:
+        return f"ParallelStreamingDataset({', '.join(map(repr, self.datasets))})"
+
+
+class _TupleDelivery:
+    """Tuples of what the datasets deliver."""
+
+    def __init__(self, parts: tuple[Delivery, ...]) -> None:
+        self.parts = parts
+
+    def batch(self, block: Pairs, start: int, stop: int) -> Batch:
+        return tuple(part.batch(b, start, stop) for part, b in zip(self.parts, block.parts, strict=True))
+
+    def row(self, batch: Batch, i: int) -> Any:
+        return tuple(part.row(b, i) for part, b in zip(self.parts, batch, strict=True))
+
+    def collate(self, rows: Sequence[Any]) -> Batch:
+        if rows and isinstance(rows[0], tuple) and len(rows[0]) == len(self.parts):
+            return tuple(part.collate(of) for part, of in zip(self.parts, zip(*rows, strict=True), strict=True))
+        return self.parts[0].collate(rows)  # a transform has made one of them
+
+    def pin(self, batch: Batch) -> Batch:
+        return self.parts[0].pin(batch)
+
+    def tracked(self) -> Delivery:
+        return _TupleDelivery(tuple(part.tracked() for part in self.parts))
+
+    def parted(self, batch: Batch) -> Batch:
+        return tuple(part.parted(b) for part, b in zip(self.parts, batch, strict=True))
+
+    def sendable(self, block: Pairs, start: int, stop: int) -> Any:
+        return tuple(part.sendable(b, start, stop) for part, b in zip(self.parts, block.parts, strict=True))
+
+    def received(self, value: Any) -> Batch:
+        return tuple(part.received(v) for part, v in zip(self.parts, value, strict=True))
+
+
+def _takes_generators(transform: Transform) -> bool:
+    """Whether a transform has a second argument, without which it cannot be called or that has a place for it."""
+    try:
+        parameters = inspect.signature(transform.function).parameters.values()
+    except (TypeError, ValueError):  # a function of C, say
+        return False
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    number = sum(parameter.kind in kinds for parameter in parameters)
+    if number > 2:
+        raise ConfigError(
+            f"transform takes {number} arguments: expected 1, the row, or 2, the row and the generators",
+            hint="fix the others with functools.partial",
+            argument="transform",
+        )
+    return number == 2
+
+
+def _checked_length(length: Any) -> int | str | None:
+    if length is None or length in ("shortest", "longest"):
+        found: int | str | None = length
+        return found
+    if isinstance(length, float) and length == float("inf"):
+        return INFINITE
+    if isinstance(length, str):
+        hint = 'it is a number, "shortest", "longest" or float("inf")'
+        raise ConfigError(f"length={length!r} is not known", hint=hint, argument="length")
+    return check.integer("length", length, 0)

@@ -1,0 +1,362 @@
+"""What user code makes of one row: a tree that mirrors how datasets are made of others, and travels to workers."""
+
+from __future__ import annotations
+
+import bisect
+import random
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+
+from antifreeze.core import ConfigError, step_seed
+from antifreeze.datasets._delivery import Batch, Delivery, Tracked
+from antifreeze.datasets._tracks import leaf_and_row
+from antifreeze.worker import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Batched:
+    """A function of a whole batch; see ``batched``."""
+
+    function: Callable[..., Any]
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.function(*arguments)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Batched:
+        """Bind a method that is marked in a class, as Python binds one that is not."""
+        bind = getattr(self.function, "__get__", None)
+        return self if instance is None or bind is None else Batched(bind(instance, owner))
+
+
+def batched(function: Callable[..., Any]) -> Batched:
+    """Mark a transform as one that takes a whole batch instead of one row. Can be used as a decorator."""
+    return Batched(function)
+
+
+class ReturnedNone(TypeError):
+    """A function returned None."""
+
+    def __init__(self) -> None:
+        super().__init__("it must return something for every input; rows cannot be left out by returning None")
+
+
+def call(function: Callable[..., Any], *arguments: Any, what: str, position: int) -> Any:
+    """Return what a function of the user returns; what it raises is a ``UserError``."""
+    try:
+        result = function(*arguments)
+    # Border: user code may raise anything, and StopIteration among it would end the epoch in silence.
+    except BaseException as error:
+        raise UserError(what, error, position=position, can_skip=position >= 0) from error
+    if result is None:
+        raise UserError(what, ReturnedNone(), position=position, can_skip=position >= 0)
+    return result
+
+
+# -- random numbers for transforms that ask for generators ---------------------------------------------------------
+
+
+class Moment:
+    """Which batch of which epoch is made: what its random numbers depend on."""
+
+    __slots__ = ("_made", "epoch", "sample", "seed")
+
+    def __init__(self, seed: int, epoch: int, sample: int) -> None:
+        self.seed, self.epoch, self.sample = seed, epoch, sample
+        self._made: BatchGenerators | None = None
+
+    def generators(self, *, same_in_every_epoch: bool) -> BatchGenerators:
+        """Return the generators of this batch; its rows share them."""
+        if self._made is None:
+            epoch = 0 if same_in_every_epoch else self.epoch
+            batch_seed = step_seed(seed=self.seed, epoch=epoch, step=self.sample)
+            # Other numbers than the module-level functions of ``random``, NumPy and torch give in this batch.
+            self._made = BatchGenerators(step_seed(seed=batch_seed, epoch=0, step=1))
+        return self._made
+
+
+class BatchGenerators(Mapping[str, Any]):
+    """One generator each of ``random``, NumPy and torch, made when it is asked for: torch may not be there."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            self._made[name] = _GENERATORS[name](self._seed)
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_GENERATORS)
+
+    def __len__(self) -> int:
+        return len(_GENERATORS)
+
+
+def _torch_generator(seed: int) -> Any:
+    import antifreeze.datasets.tensors as module
+
+    return module.generator(seed)
+
+
+_GENERATORS: dict[str, Callable[[int], Any]] = {
+    "random": random.Random,
+    "numpy": np.random.default_rng,
+    "torch": _torch_generator,
+}
+
+
+# -- transforms ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Several functions as one."""
+
+    functions: tuple[Callable[[Any], Any], ...]
+
+    def __call__(self, value: Any) -> Any:
+        for function in self.functions:
+            value = function(value)
+        return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transform:
+    """A transform, and how it is called."""
+
+    function: Callable[..., Any]
+    is_whole: bool
+    """Whether it takes a whole batch."""
+    takes_generators: bool = False
+    same_in_every_epoch: bool = False
+    """Whether its generators are."""
+    owner: Any = None
+    """The dataset whose method it is."""
+
+    def at(self, moment: Moment) -> Callable[[Any, int], Any]:
+        """Return a function of a value and its position in the batch: it is called for every row."""
+        if self.owner is not None:
+            self.owner._in_epoch(moment.epoch)
+        function, more = self.function, ()
+        if self.takes_generators:
+            more = (moment.generators(same_in_every_epoch=self.same_in_every_epoch),)  # type: ignore[assignment]
+        return lambda value, position: call(function, value, *more, what="transform", position=position)
+
+    def is_same(self, other: Transform | None) -> bool:
+        """Whether both do the same: the same functions, or the same method of the same dataset."""
+        if other is None or self.is_whole != other.is_whole:
+            return False
+        mine, theirs = (t.function for t in (self, other))
+        if isinstance(mine, Chain) and isinstance(theirs, Chain):
+            pairs = zip(mine.functions, theirs.functions, strict=False)
+            return len(mine.functions) == len(theirs.functions) and all(_is_same(a, b) for a, b in pairs)
+        return _is_same(mine, theirs)
+
+
+def _is_same(mine: Any, theirs: Any) -> bool:
+    if isinstance(mine, types.MethodType) and isinstance(theirs, types.MethodType):
+        return mine.__func__ is theirs.__func__ and mine.__self__ is theirs.__self__
+    return mine is theirs
+
+
+def make_transform(given: Any, owner: Any = None) -> Transform | None:
+    """Return what a user gives as a transform: a function, several in a list, or none; marked with ``batched`` or not.
+
+    ``owner`` is the dataset that it was given to: a method of it may ask in which epoch it is.
+    """
+    functions = list(given) if isinstance(given, (list, tuple)) else [] if given is None else [given]
+    for function in functions:
+        if not callable(function):
+            kind = type(function).__name__
+            hint = "give a function, or a list of functions"
+            raise ConfigError(f"transform={given!r} is a {kind}, not a function", hint=hint, argument="transform")
+    if not functions:
+        return None
+    marked = [isinstance(function, Batched) for function in functions]
+    if any(marked) and not all(marked):
+        raise ConfigError(
+            "transform has functions of rows and functions of whole batches",
+            hint="mark all of them with antifreeze.batched, or none",
+            argument="transform",
+        )
+    plain = [function.function if isinstance(function, Batched) else function for function in functions]
+    mine = [f for f in plain if isinstance(f, types.MethodType) and f.__self__ is owner]
+    return Transform(
+        function=plain[0] if len(plain) == 1 else Chain(tuple(plain)),
+        is_whole=marked[0],
+        owner=owner if mine else None,
+    )
+
+
+# -- rows ----------------------------------------------------------------------------------------------------------
+
+
+class Maker(Protocol):
+    """Makes one row of a batch."""
+
+    @property
+    def needs_tracks(self) -> bool:
+        """Whether it must know which row of which dataset a row is."""
+        ...
+
+    def rows(self, delivery: Delivery, batch: Batch, moment: Moment) -> Callable[[int], Any]:
+        """Return a function that makes a row of a batch, by its position, as the user's code does.
+
+        That function raises ``UserError``. It is called for every row, so what is the same for a batch is done before.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """Rows as they were read."""
+
+    needs_tracks = False
+
+    def rows(self, delivery: Delivery, batch: Batch, moment: Moment) -> Callable[[int], Any]:  # noqa: ARG002
+        return partial(delivery.row, batch)
+
+
+@dataclass(frozen=True, slots=True)
+class Transformed:
+    """Rows after a transform."""
+
+    inner: Maker
+    transform: Transform
+
+    @property
+    def needs_tracks(self) -> bool:
+        return self.inner.needs_tracks
+
+    def rows(self, delivery: Delivery, batch: Batch, moment: Moment) -> Callable[[int], Any]:
+        inner, transform = self.inner.rows(delivery, batch, moment), self.transform.at(moment)
+        return lambda i: transform(inner(i), i)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Rows that ``__getitem__`` of the user's class gives. The row that it asks its base class for is at hand."""
+
+    dataset: Any
+    needs_tracks = True
+
+    def rows(self, delivery: Delivery, batch: Batch, moment: Moment) -> Callable[[int], Any]:
+        dataset = self.dataset
+        dataset._in_epoch(moment.epoch)
+
+        def row(i: int) -> Any:
+            number = dataset._number_of(leaf_and_row(_track(batch, i))[1])
+            read = partial(delivery.row, batch, i)
+            return call(dataset._asked, number, read, what=f"dataset[{number}]", position=i)
+
+        return row
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """Rows of datasets that are mixed: each as its own dataset makes it."""
+
+    makers: tuple[Maker, ...]
+    first_leaves: tuple[int, ...]
+    needs_tracks = True
+
+    def rows(self, delivery: Delivery, batch: Batch, moment: Moment) -> Callable[[int], Any]:
+        rows = [maker.rows(delivery, batch, moment) for maker in self.makers]
+        firsts = self.first_leaves
+        return lambda i: rows[bisect.bisect_right(firsts, leaf_and_row(_track(batch, i))[0]) - 1](i)
+
+
+@dataclass(frozen=True, slots=True)
+class SideBySide:
+    """A tuple of a row of each dataset."""
+
+    makers: tuple[Maker, ...]
+
+    @property
+    def needs_tracks(self) -> bool:
+        return any(maker.needs_tracks for maker in self.makers)
+
+    def rows(self, delivery: Delivery, batch: Batch, moment: Moment) -> Callable[[int], Any]:
+        parts = zip(self.makers, delivery.parts, batch, strict=True)
+        rows = [maker.rows(part, b, moment) for maker, part, b in parts]
+        return lambda i: tuple(row(i) for row in rows)
+
+
+def _track(batch: Batch, i: int) -> int:
+    while not isinstance(batch, Tracked):
+        batch = batch[0]
+    return int(batch.tracks[i])
+
+
+@dataclass(frozen=True, slots=True)
+class RowCode:
+    """All that user code does with the rows of a dataset: first one by one, then with the whole batch."""
+
+    maker: Maker = Raw()
+    whole: Transform | None = None
+
+    @property
+    def makes_rows(self) -> bool:
+        """Whether anything is done with single rows."""
+        return not isinstance(self.maker, Raw)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return self.whole is None and not self.makes_rows
+
+    def then(self, transform: Transform | None, what: str) -> RowCode:
+        """Return this with another transform after it; ``what`` is the dataset that has it."""
+        if transform is None:
+            return self
+        if self.whole is not None:
+            raise ConfigError(
+                f"{what} and the datasets in it both have a transform, and theirs takes whole batches",
+                hint=f"make one function of them, and give it to {what}(..., transform=...)",
+                argument="transform",
+            )
+        if transform.is_whole:
+            return RowCode(self.maker, transform)
+        return RowCode(Transformed(self.maker, transform))
+
+
+def mixed_code(codes: Sequence[RowCode], first_leaves: Sequence[int]) -> RowCode:
+    """Return what is done with the rows of datasets that are mixed."""
+    if all(_does_the_same(codes[0], code) for code in codes[1:]):
+        return codes[0]
+    _refuse_whole(codes, "CombinedStreamingDataset", "a column can tell it which dataset a row is of")
+    return RowCode(OneOf(tuple(code.maker for code in codes), tuple(first_leaves)))
+
+
+def paired_code(codes: Sequence[RowCode]) -> RowCode:
+    """Return what is done with the rows of datasets side by side."""
+    _refuse_whole(codes, "ParallelStreamingDataset", "it is called with a tuple of batches")
+    if all(code.is_empty for code in codes):
+        return RowCode()
+    return RowCode(SideBySide(tuple(code.maker for code in codes)))
+
+
+def _refuse_whole(codes: Sequence[RowCode], what: str, more: str) -> None:
+    for number, code in enumerate(codes):
+        if code.whole is not None:
+            raise ConfigError(
+                f"dataset {number} of a {what} has a transform of whole batches, which are made of several datasets",
+                hint=f"give it to {what}(..., transform=...); {more}",
+                argument="transform",
+            )
+
+
+def _does_the_same(one: RowCode, two: RowCode) -> bool:
+    if (one.whole is None) != (two.whole is None) or (one.whole is not None and not one.whole.is_same(two.whole)):
+        return False
+    mine, theirs = one.maker, two.maker
+    if isinstance(mine, Transformed) and isinstance(theirs, Transformed):
+        plain = isinstance(mine.inner, Raw) and isinstance(theirs.inner, Raw)
+        return plain and mine.transform.is_same(theirs.transform)
+    return isinstance(mine, Raw) and isinstance(theirs, Raw)

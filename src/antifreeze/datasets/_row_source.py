@@ -1,0 +1,103 @@
+"""What a loader needs of a dataset: rows of some lanes, in the order of an epoch, from any position on."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+from antifreeze.datasets._delivery import Delivery
+from antifreeze.datasets._reading import ReadOptions, RunShape
+from antifreeze.datasets._row_code import RowCode
+from antifreeze.decode import Block, Blocks
+from antifreeze.plan import Lanes
+
+INFINITE = 1 << 62
+"""The number of rows of an epoch without an end: more than any run can deliver."""
+
+
+class ReadRequest(NamedTuple):
+    """Which rows, in which order."""
+
+    lanes: Lanes
+    shapes: tuple[RunShape, ...]
+    shuffle: bool
+    seed: int
+    epoch: int
+    global_batch: int
+    """How many samples a step takes over all ranks: what weights that change with the step depend on."""
+    first_leaf: int | None = None
+    """The number of the first dataset in this one, if rows are to know which row of which dataset they are."""
+
+
+class RowSource(Protocol):
+    """A dataset that loaders can read."""
+
+    shuffle: bool
+    seed: int
+    drop_last: bool
+    transform: Any
+    force_override_state_dict: bool
+
+    def __len__(self) -> int: ...
+
+    @property
+    def format(self) -> str:
+        """``"torch"``, ``"numpy"`` or ``"arrow"``."""
+        ...
+
+    @property
+    def _delivery(self) -> Delivery:
+        """How rows become batches."""
+        ...
+
+    def _look(self, limit_s: float | None, memory_limit: int | None = None) -> None:
+        """Find out how rows are read, within a limit on how long nothing may move; None if no thread can watch."""
+        ...
+
+    def _columns_of(self) -> dict[str, str]:
+        """Return the columns and their types, in words."""
+        ...
+
+    def _code(self, first_leaf: int = 0) -> RowCode:
+        """Return what user code does with the rows. Raises ConfigError."""
+        ...
+
+    def _in_epoch(self, epoch: int) -> None:
+        """Learn in which epoch the rows are read that come next; ``current_epoch`` tells user code."""
+        ...
+
+    def _num_rows(self, lanes: int, global_batch: int) -> int:
+        """Return how many samples an epoch has."""
+        ...
+
+    def _num_shapes(self) -> int:
+        """Return how many shapes describe a run over this dataset."""
+        ...
+
+    def _num_fragments(self) -> int:
+        """Return how many row groups there are."""
+        ...
+
+    @property
+    def _continues(self) -> bool:
+        """Whether an epoch that is left early is continued by the next iteration."""
+        ...
+
+    def _facts(self) -> dict[str, Any]:
+        """Return what tells this dataset from another, for a state."""
+        ...
+
+    def _shapes(self, lanes: int, memory_limit: int | None) -> tuple[RunShape, ...]:
+        """Return the shape of a new run."""
+        ...
+
+    def _blocks(self, reading: ReadRequest, position: int, options: ReadOptions) -> Blocks:
+        """Start reading, from a position of the lanes on."""
+        ...
+
+    def _sample_name(self, reading: ReadRequest, sample: int) -> str:
+        """Return in words where a row stands, by its number in the epoch."""
+        ...
+
+    def _sample(self, reading: ReadRequest, sample: int) -> Block:
+        """Return one row by its number in the epoch, of whatever lane."""
+        ...

@@ -1,0 +1,106 @@
+"""From what the user names to all that is known of it before a row is read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from antifreeze.core import ConfigError, Manifest, ManifestError, SchemaMismatch
+from antifreeze.datasets._hive import Partition, partitions_of
+from antifreeze.formats import build_manifest, read_footer
+from antifreeze.storage import MANIFEST_NAME, Listing, check_unchanged, list_files, read_manifest
+
+InputDir = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DataSource:
+    """Files to read, with their manifest."""
+
+    root: str
+    paths: tuple[str, ...]
+    """Absolute, in the order of ``manifest.files``."""
+    manifest: Manifest
+    schema: pa.Schema
+    """The columns that all files hold, without those of their folders."""
+    partitions: tuple[Partition, ...]
+
+
+def open_source(
+    input_dir: InputDir,
+    *,
+    hive: bool = False,
+    index_path: str | os.PathLike[str] | None = None,
+    columns: Sequence[str] | None = None,
+) -> DataSource:
+    """List the files and learn what they hold, from the manifest if there is one, else from their footers.
+
+    Nothing is written. ``columns`` are those that will be asked for, if that is known: folders may differ in others.
+    """
+    listing = list_files(input_dir)
+    manifest, schema = _known(listing, manifest_path(listing, index_path), index_path is not None)
+    root = listing.root.rstrip("/")
+    paths = tuple(f"{root}/{file.path}" for file in listing.files)
+    # A file that is named directly tells its partitions by its whole path; a directory says where they begin.
+    base = listing.root if listing.is_folder else "/"
+    partitions = _partitions(paths, base, manifest, schema, columns) if hive else ()
+    return DataSource(root=listing.root, paths=paths, manifest=manifest, schema=schema, partitions=partitions)
+
+
+def _partitions(
+    paths: Sequence[str], base: str, manifest: Manifest, schema: pa.Schema, columns: Sequence[str] | None
+) -> tuple[Partition, ...]:
+    stored = {*schema.names, *(name for difference in manifest.differences for name in difference)}
+    try:
+        return partitions_of(paths, base, stored)
+    except SchemaMismatch:
+        if columns is None:
+            raise
+        return partitions_of(paths, base, stored, only=columns)
+
+
+def manifest_path(listing: Listing, index_path: str | os.PathLike[str] | None) -> str | None:
+    """Return where the manifest of a source stands or would stand; None if there is no place for it by default."""
+    if index_path is None:
+        return f"{listing.root.rstrip('/')}/{MANIFEST_NAME}" if listing.is_folder else None
+    place = os.fspath(index_path)
+    if not isinstance(place, str) or not place:
+        hint = "give the path of the manifest file, or of the folder that it is in"
+        raise ConfigError(f"index_path cannot be {index_path!r}", hint=hint, argument="index_path")
+    place = os.path.abspath(os.path.expanduser(place))  # noqa: PTH100, PTH111 - links must stay as they are
+    return f"{place}/{MANIFEST_NAME}" if os.path.isdir(place) else place  # noqa: PTH112
+
+
+def _known(listing: Listing, place: str | None, required: bool) -> tuple[Manifest, pa.Schema]:
+    if place is None or not (required or os.path.lexists(place)):
+        manifest = build_manifest(listing.files, listing.root)
+        return manifest, pa.ipc.read_schema(pa.py_buffer(manifest.schema))
+    manifest = read_manifest(place)
+    check_unchanged(manifest, listing, place)
+    _check_empty_files(manifest, listing, place)
+    return manifest, _schema_of(manifest, place)
+
+
+def _check_empty_files(manifest: Manifest, listing: Listing, place: str) -> None:
+    """Raise if a file has rows that the manifest does not know. Files with rows are compared when they are opened."""
+    without_rows = set(range(len(manifest.files))).difference(manifest.fragment_file)
+    for number in sorted(without_rows):
+        path = f"{listing.root.rstrip('/')}/{manifest.files[number].path}"
+        if num_rows := sum(read_footer(path).group_rows):
+            hint = "run index_parquet_dataset again, or delete the manifest"
+            what = f"the manifest {place} has no rows of {path}, and its footer says {num_rows:,}"
+            raise ManifestError(what, hint=hint, path=place)
+
+
+def _schema_of(manifest: Manifest, place: str) -> pa.Schema:
+    hint = "run index_parquet_dataset again"
+    try:
+        schema = pa.ipc.read_schema(pa.py_buffer(manifest.schema))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise ManifestError(f"the manifest {place} has a damaged schema", hint=hint, path=place) from error
+    if schema.names != [column.name for column in manifest.columns]:
+        raise ManifestError(f"the manifest {place} contradicts itself on its columns", hint=hint, path=place)
+    return schema

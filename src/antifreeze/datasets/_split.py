@@ -1,0 +1,78 @@
+"""Parts of a dataset by chance: for testing, or because all of it is too much."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from antifreeze.core import ConfigError
+from antifreeze.core import arguments as check
+from antifreeze.datasets._dataset import StreamingDataset
+from antifreeze.plan import RandomStream, permutation, some_rows
+
+Dataset = TypeVar("Dataset", bound=StreamingDataset)
+
+
+@check.explained("train_test_split", renamed={"streaming_dataset": "dataset"})
+def train_test_split(dataset: Dataset, splits: Sequence[float], seed: int = 42, shuffle: bool = True) -> list[Dataset]:
+    """Return datasets that share no row, of the given fractions of a dataset.
+
+    Args:
+        dataset: what to split.
+        splits: a fraction for each part, such as ``[0.9, 0.1]``; together at most 1.
+        seed: what the choice depends on.
+        shuffle: whether rows are chosen by chance. If not, the first part has the first rows. A list of the rows is
+            kept for each part that is chosen by chance, 8 bytes for each row.
+    """
+    _check_dataset(dataset)
+    fractions = _fractions(splits)
+    ends = np.floor(np.cumsum([0.0, *fractions]) * len(dataset) + 1e-6).astype(int).tolist()
+    if abs(sum(fractions) - 1) < 1e-9:
+        ends[-1] = len(dataset)
+    bounds = list(itertools.pairwise(ends))
+    if not check.flag("shuffle", shuffle):
+        return [dataset.subset(range(start, stop)) for start, stop in bounds]
+    order = permutation(len(dataset), seed=check.integer("seed", seed), epoch=0, use=RandomStream.SPLIT)
+    # In the order of the files, so that they are read from front to back; a loader can still shuffle them.
+    return [dataset.subset(np.sort(order[start:stop])) for start, stop in bounds]
+
+
+@check.explained("subsample")
+def subsample(dataset: Dataset, amount: float, seed: int = 42) -> Dataset:
+    """Return a dataset of some of the rows, chosen by chance.
+
+    Args:
+        dataset: what to choose from.
+        amount: a fraction of the rows, such as 0.1; above 1, rows are repeated: 2.5 means each twice, and half of them
+            once more.
+        seed: what the choice depends on.
+    """
+    _check_dataset(dataset)
+    rows = some_rows(len(dataset), check.amount("amount", amount), check.integer("seed", seed))
+    return dataset if rows is None else dataset.subset(rows)
+
+
+def _check_dataset(dataset: object) -> None:
+    if not isinstance(dataset, StreamingDataset):
+        raise ConfigError(
+            f"dataset is a {type(dataset).__name__}: expected a StreamingDataset",
+            hint="take parts of each dataset before you put them together",
+            argument="dataset",
+        )
+
+
+def _fractions(splits: object) -> list[float]:
+    try:
+        found = [float(s) for s in splits]  # type: ignore[attr-defined]
+    except (TypeError, ValueError):
+        found = []
+    if not found or not all(0 <= fraction <= 1 for fraction in found) or sum(found) > 1 + 1e-9:
+        raise ConfigError(
+            f"splits={splits!r:.200} are not fractions that add up to 1 at most",
+            hint="such as splits=[0.9, 0.1]",
+            argument="splits",
+        )
+    return found

@@ -1,0 +1,259 @@
+"""Decoded rows on their way to a batch: as arrays, or as Arrow for those who asked for it."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Sequence
+from typing import Any, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from antifreeze.decode._arena import Arena
+from antifreeze.decode._passes import Passes
+from antifreeze.plan import Int64Array
+
+_OBJECT_NBYTES = 64  # a small Python string or bytes object and the pointer to it
+
+
+class Block(Protocol):
+    """Some consecutive rows. Whoever holds a block owns its memory: no other block shares it."""
+
+    num_rows: int
+    nbytes: int
+
+    def slice(self, start: int, stop: int) -> Self:
+        """Return some of the rows, without a copy where that can be."""
+        ...
+
+    def detach(self, start: int, stop: int) -> tuple[Self, int, int]:
+        """Return a block, and where some of the rows are in it. Nobody asks this one for them again.
+
+        What can be freed row by row is in that block alone.
+        """
+        ...
+
+    def take(self, rows: Int64Array) -> Self:
+        """Return the named rows, copied."""
+        ...
+
+    @classmethod
+    def join(cls, blocks: Sequence[Self]) -> Self:
+        """Return the rows of several blocks as one, copied."""
+        ...
+
+
+class Decoded(Block, Protocol):
+    """Rows as a decoder gives them."""
+
+    def settled(self, arena: Arena) -> Self:
+        """Return the rows in memory that is good to keep for a while."""
+        ...
+
+    @classmethod
+    def dealer(cls, places: Int64Array, arena: Arena, budget_nbytes: int) -> Scatter:
+        """Return what puts the rows of a round where the plan wants them."""
+        ...
+
+
+class Scatter(Protocol):
+    """Collects the rows of one round, each at its place. Several threads may put at once.
+
+    Rows that do not fit in memory together are collected in several passes: all rows are put again in each.
+    """
+
+    passes: Passes
+
+    def put(self, first: int, block: Any) -> None:
+        """Put a block whose rows are the ``first``-th of the round and those that follow."""
+        ...
+
+    def finish(self) -> Decoded:
+        """Return what this pass has collected, and begin the next one. Called when every row was put."""
+        ...
+
+
+Columns = dict[str, npt.NDArray[Any]]
+
+
+class Arrays:
+    """Rows as one array for each column; objects such as strings stand in arrays of objects."""
+
+    __slots__ = ("columns", "nbytes", "num_rows")
+
+    def __init__(self, columns: Columns, num_rows: int, nbytes: int | None = None) -> None:
+        self.columns = columns
+        self.num_rows = num_rows
+        self.nbytes = sum(_nbytes(c) for c in columns.values()) if nbytes is None else nbytes
+
+    def slice(self, start: int, stop: int) -> Arrays:
+        if start == 0 and stop == self.num_rows:
+            return self
+        share = self.nbytes * (stop - start) // max(self.num_rows, 1)
+        return Arrays({name: c[start:stop] for name, c in self.columns.items()}, stop - start, share)
+
+    def detach(self, start: int, stop: int) -> tuple[Arrays, int, int]:
+        if not any(c.dtype.hasobject for c in self.columns.values()):
+            return self, start, stop
+        share = self.nbytes * (stop - start) // max(self.num_rows, 1)
+        columns = {name: _detached(c, start, stop) for name, c in self.columns.items()}
+        return Arrays(columns, stop - start, share), 0, stop - start
+
+    def take(self, rows: Int64Array) -> Arrays:
+        return Arrays({name: _taken(c, rows) for name, c in self.columns.items()}, len(rows))
+
+    @classmethod
+    def join(cls, blocks: Sequence[Arrays]) -> Arrays:
+        names = blocks[0].columns
+        joined = {name: np.concatenate([b.columns[name] for b in blocks]) for name in names}
+        return Arrays(joined, sum(b.num_rows for b in blocks))
+
+    def settled(self, arena: Arena) -> Arrays:
+        """Copy large columns out of the decoder's memory.
+
+        A copy costs a tenth of the decode. Keeping the decoder's own memory costs up to half of it: it is given back to
+        the system as soon as it is free, and must be asked for again page by page.
+        """
+        columns = {name: arena.copy(c) if not c.dtype.hasobject else c for name, c in self.columns.items()}
+        return Arrays(columns, self.num_rows, self.nbytes)
+
+    @classmethod
+    def dealer(cls, places: Int64Array, arena: Arena, budget_nbytes: int) -> Scatter:
+        return _ArrayScatter(places, arena, budget_nbytes)
+
+
+def _detached(column: npt.NDArray[Any], start: int, stop: int) -> npt.NDArray[Any]:
+    """Return some items. Objects are moved: a window of images is freed as it is used, not when its last row was."""
+    part = column[start:stop]
+    if not column.dtype.hasobject:
+        return part
+    moved = part.copy()
+    part[...] = None
+    return moved
+
+
+def _taken(column: npt.NDArray[Any], rows: Int64Array) -> npt.NDArray[Any]:
+    """Return some items, copied. An array of objects would share those that can be changed, such as ragged rows."""
+    taken = column[rows]
+    if column.dtype.hasobject and len(taken) and not isinstance(taken[0], (str, bytes)):
+        return np.fromiter((copy.deepcopy(item) for item in taken), object, len(taken))
+    return taken
+
+
+def _nbytes(column: npt.NDArray[Any]) -> int:
+    return int(column.nbytes) if not column.dtype.hasobject else len(column) * _OBJECT_NBYTES
+
+
+class _ArrayScatter:
+    """Scatters each decoded piece, while it is still in the cache, to where its rows belong.
+
+    Tried: gathering each batch from decoded pieces. It needs the pieces and the batches in memory at the same time, and
+    at batch size 8 the calls cost more than the copy. Tried: one buffer per batch. It needs a second copy.
+    """
+
+    def __init__(self, places: Int64Array, arena: Arena, budget_nbytes: int) -> None:
+        self._places, self._arena = places, arena
+        self._columns: Columns = {}
+        self._lock = threading.Lock()
+        self.passes = Passes(len(places), budget_nbytes)
+
+    def put(self, first: int, block: Arrays) -> None:
+        places, columns, nbytes = self._places[first : first + block.num_rows], block.columns, block.nbytes
+        self.passes.seen_nbytes += nbytes
+        if (wanted := self.passes.wanted(places)) is not None:
+            nbytes = nbytes * int(wanted.sum()) // max(block.num_rows, 1)
+            places, columns = places[wanted], {name: values[wanted] for name, values in columns.items()}
+        for name, values in columns.items():
+            target = self._columns.get(name)
+            if target is None:
+                fresh = self._arena.array((len(self._places), *values.shape[1:]), values.dtype)
+                # Two threads may come here at once; ``setdefault`` is atomic, and the loser's array goes back.
+                target = self._columns.setdefault(name, fresh)
+            target[places] = values
+        # Columns of numbers have their memory from the beginning, and as much as was planned.
+        if any(values.dtype.hasobject for values in columns.values()):
+            with self._lock:
+                if self.passes.add(places, nbytes):
+                    self._drop_from(self.passes.high)
+
+    def _drop_from(self, place: int) -> None:
+        for values in self._columns.values():
+            if values.dtype.hasobject:
+                values[place:] = None
+
+    def finish(self) -> Arrays:
+        passes = self.passes
+        low, high = passes.low, passes.high
+        if low == 0 and passes.is_complete:
+            return Arrays(self._columns, high, max(passes.seen_nbytes, 1))
+        self._drop_from(high)  # what another thread has put there while this pass became shorter
+        part, _, num_rows = Arrays(self._columns, len(self._places)).detach(low, high)
+        part = Arrays(part.columns, num_rows, int(passes.kept_nbytes))
+        passes.begin_next()
+        return part
+
+
+class ArrowRows:
+    """Rows as an Arrow table, as they were decoded."""
+
+    __slots__ = ("nbytes", "num_rows", "table")
+
+    def __init__(self, table: Any) -> None:
+        self.table = table
+        self.num_rows = table.num_rows
+        self.nbytes = table.nbytes
+
+    def slice(self, start: int, stop: int) -> ArrowRows:
+        return ArrowRows(self.table.slice(start, stop - start))
+
+    def detach(self, start: int, stop: int) -> tuple[ArrowRows, int, int]:
+        return self, start, stop
+
+    def take(self, rows: Int64Array) -> ArrowRows:
+        return ArrowRows(self.table.take(pa.array(rows)))
+
+    @classmethod
+    def join(cls, blocks: Sequence[ArrowRows]) -> ArrowRows:
+        return ArrowRows(pa.concat_tables([b.table for b in blocks]).combine_chunks())
+
+    def settled(self, arena: Arena) -> ArrowRows:  # noqa: ARG002
+        return self
+
+    @classmethod
+    def dealer(cls, places: Int64Array, arena: Arena, budget_nbytes: int) -> Scatter:  # noqa: ARG003
+        return _ArrowScatter(places, budget_nbytes)
+
+
+class _ArrowScatter:
+    """Keeps the pieces of a round and takes its rows in their order at the end; Arrow cannot be written in place."""
+
+    def __init__(self, places: Int64Array, budget_nbytes: int) -> None:
+        self._places = places
+        self._pieces: list[tuple[Int64Array, Any]] = []
+        self._lock = threading.Lock()
+        self.passes = Passes(len(places), budget_nbytes)
+
+    def put(self, first: int, block: ArrowRows) -> None:
+        places, table = self._places[first : first + block.num_rows], block.table
+        with self._lock:
+            self.passes.seen_nbytes += block.nbytes
+            self._pieces.append(self._kept(places, table))
+            kept, table = self._pieces[-1]
+            if self.passes.add(kept, table.nbytes):
+                self._pieces = [self._kept(*piece) for piece in self._pieces]
+
+    def _kept(self, places: Int64Array, table: Any) -> tuple[Int64Array, Any]:
+        """Return the rows that this pass collects, copied: a slice would keep the memory of all."""
+        wanted = self.passes.wanted(places)
+        if wanted is None or wanted.all():
+            return places, table
+        return places[wanted], table.take(pa.array(np.flatnonzero(wanted)))
+
+    def finish(self) -> ArrowRows:
+        places = np.concatenate([places for places, _ in self._pieces])
+        table = pa.concat_tables([table for _, table in self._pieces])
+        self._pieces = []
+        self.passes.begin_next()
+        return ArrowRows(table.take(pa.array(np.argsort(places))).combine_chunks())

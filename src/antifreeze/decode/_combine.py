@@ -1,0 +1,165 @@
+"""Blocks of several datasets as one: mixed, side by side, or one after the other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from antifreeze.decode._block import Block
+from antifreeze.decode._produce import Blocks, Release
+from antifreeze.distributed import Location
+from antifreeze.plan import Int64Array, Mix
+
+
+class CombinedBlocks:
+    """Blocks that are made of those of several sources: ready when all are, and they end together."""
+
+    def __init__(
+        self, sources: list[Blocks], made: Iterator[Block], over: Counter[str] | None = None, *, is_mixed: bool = False
+    ) -> None:
+        self._sources, self._made, self._is_mixed = sources, made, is_mixed
+        self._over: Mapping[str, float] = over if over is not None else {}
+        """What was spent by sources that have ended before others began."""
+
+    def __iter__(self) -> Iterator[Block]:
+        return self
+
+    def __next__(self) -> Block:
+        return next(self._made)
+
+    def is_ready(self) -> bool:
+        """Tell whether the next block, or the end, can be had without waiting long."""
+        return all(source.is_ready() for source in self._sources)
+
+    def hold(self, num_rows: int) -> Release:
+        """Count rows until they are released. Which source a mixed row came from is not known: each has its part."""
+        each_rows = -(-num_rows // len(self._sources)) if self._is_mixed and self._sources else num_rows
+        releases = [source.hold(each_rows) for source in self._sources]
+
+        def release() -> None:
+            for each in releases:
+                each()
+
+        return release
+
+    def where(self) -> Location:
+        """Return what is waited for: the source that has not moved for longest."""
+        return max((source.where() for source in self._sources), key=lambda place: place.still_s, default=Location())
+
+    def spent(self) -> dict[str, float]:
+        """Return the seconds that all sources have spent so far, by stage."""
+        total = Counter(self._over)
+        for source in self._sources:
+            total.update(source.spent())
+        return dict(total)
+
+    def check_process(self) -> None:
+        """Raise in a process that was forked off and cannot go on with these blocks."""
+        for source in self._sources:
+            source.check_process()
+
+    def close(self) -> None:
+        """End what was started. May be called twice."""
+        for source in self._sources:
+            source.close()
+
+
+def mixed(sources: list[Blocks], mix: Mix, places: Callable[[int], Int64Array], first_block: int) -> CombinedBlocks:
+    """Return rows of several datasets in the order of a mixture, from one of its blocks on.
+
+    ``places`` gives for a block where each of its rows stands among those that the datasets give for it.
+    """
+
+    def make() -> Iterator[Block]:
+        rows = [RowsOfSeveral(source) for source in sources]
+        for block in range(first_block, mix.num_blocks):
+            where = places(block)
+            counts = mix.counts(block)
+            wanted = [len(where) * n // sum(counts) for n in counts]
+            parts = [part for source, n in zip(rows, wanted, strict=True) for part in source.take(n)]
+            yield joined(parts).take(where)
+
+    return CombinedBlocks(sources, make(), is_mixed=True)
+
+
+def side_by_side(sources: list[Blocks]) -> CombinedBlocks:
+    """Return rows of several datasets, the first with the first: what ``zip`` does."""
+
+    def make() -> Iterator[Block]:
+        rows = [RowsOfSeveral(source) for source in sources]
+        while (size := min(source.fill() for source in rows)) > 0:
+            yield Pairs(tuple(joined(source.take(size)) for source in rows))
+
+    return CombinedBlocks(sources, make())
+
+
+def one_after_the_other(starts: Iterator[Callable[[], Blocks]]) -> CombinedBlocks:
+    """Return blocks one after the other. Each source is started when the one before it has ended."""
+    sources: list[Blocks] = []
+    over: Counter[str] = Counter()
+
+    def make() -> Iterator[Block]:
+        for start in starts:
+            sources[:] = [start()]
+            yield from sources[0]
+            sources[0].close()
+            over.update(sources.pop().spent())
+
+    return CombinedBlocks(sources, make(), over)
+
+
+class RowsOfSeveral:
+    """Blocks that are taken by the number of rows."""
+
+    def __init__(self, blocks: Blocks) -> None:
+        self._blocks = blocks
+        self._rest: Block | None = None
+
+    def fill(self) -> int:
+        """Return how many rows are at hand, at least one; 0 at the end."""
+        while self._rest is None or not self._rest.num_rows:
+            self._rest = next(iter(self._blocks), None)
+            if self._rest is None:
+                return 0
+        return self._rest.num_rows
+
+    def take(self, number: int) -> list[Block]:
+        """Return so many rows, or as many as there are."""
+        found: list[Block] = []
+        while number and (have := self.fill()) and self._rest is not None:
+            size = min(number, have)
+            found.append(self._rest.slice(0, size))
+            self._rest = self._rest.slice(size, have) if size < have else None
+            number -= size
+        return found
+
+
+def joined(blocks: Sequence[Any]) -> Any:
+    """Return the rows of some blocks as one block."""
+    return blocks[0] if len(blocks) == 1 else type(blocks[0]).join(blocks)
+
+
+class Pairs:
+    """Rows of several datasets side by side."""
+
+    def __init__(self, parts: tuple[Any, ...]) -> None:
+        self.parts = parts
+        self.num_rows: int = parts[0].num_rows
+        self.nbytes: int = sum(part.nbytes for part in parts)
+
+    def slice(self, start: int, stop: int) -> Pairs:
+        return Pairs(tuple(part.slice(start, stop) for part in self.parts))
+
+    def detach(self, start: int, stop: int) -> tuple[Pairs, int, int]:
+        parts = [part.detach(start, stop) for part in self.parts]
+        if all(part is own for (part, _, _), own in zip(parts, self.parts, strict=True)):
+            return self, start, stop
+        return Pairs(tuple(part.slice(first, last) for part, first, last in parts)), 0, stop - start
+
+    def take(self, rows: Any) -> Pairs:
+        return Pairs(tuple(part.take(rows) for part in self.parts))
+
+    @classmethod
+    def join(cls, blocks: Sequence[Pairs]) -> Pairs:
+        return Pairs(tuple(joined(parts) for parts in zip(*(block.parts for block in blocks), strict=True)))

@@ -1,0 +1,385 @@
+"""Decoder threads in the user's process, and the iterator that takes their blocks in order.
+
+Arrow decodes without the interpreter lock, so threads use all cores, nothing is copied between processes, and nothing
+is inherited by a fork, because there is none.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from functools import partial
+
+from antifreeze.core import ConfigError, Deadline, Stalled
+from antifreeze.decode._block import Decoded
+from antifreeze.decode._produce import Producer, Release
+from antifreeze.decode._thread_progress import DONE, WAIT, ThreadProgress, location_of, spent
+from antifreeze.decode._watchdog import StallTimer
+from antifreeze.distributed import Location
+from antifreeze.plan import FlightLimits, InFlight, ReadTask, may_begin, may_decode, may_start
+
+_LOOK_S = 0.5  # how often a waiting thread looks up, in case a wake-up was lost
+_END_S = 0.8  # how long the end of an epoch waits for its threads
+_WAKES = 64  # how often in a round threads are woken because rows were taken
+
+
+class _Epoch:
+    """The state that consumer and threads share. Fields are used under ``lock``, ``closed`` also without."""
+
+    def __init__(self, producer: Producer, limits: FlightLimits, row_nbytes: int) -> None:
+        self.producer, self.order = producer, producer.order
+        self.limits, self.row_nbytes = limits, row_nbytes
+        self.lock = threading.Lock()
+        self.room = threading.Condition(self.lock)
+        """Something was taken: threads may have room again."""
+        self.ready = threading.Condition(self.lock)
+        """Something of the front round is there, or it is complete, or it failed."""
+        self.blocks: dict[int, deque[Decoded]] = {}
+        self.planned: dict[int, int] = {}
+        """Bytes that are counted for each round that was begun and has no block yet."""
+        self.in_passes: set[int] = set()
+        """Rounds that are made in several passes."""
+        self.left: dict[int, int] = {}
+        """Tasks that are not done yet, for each round that was begun."""
+        self.started: dict[int, tuple[int, int]] = {}
+        """How many tasks were started, and how many there are, for each round that was begun."""
+        self.taken = 0
+        """Rows of the front round that workers were given."""
+        self.wake_at = 0
+        """At how many of them threads are woken next."""
+        self.is_full = False
+        """Whether a round could not be begun for lack of room."""
+        self.num_waiting = 0
+        """Threads that wait for room in the middle of a round."""
+        self.failed: dict[int, BaseException] = {}
+        self.pending: deque[ReadTask] = deque()
+        self.busy: set[int] = set()
+        self.next_round = self.front = producer.first_round
+        self.nbytes = 0
+        self.num_held = 0
+        """Stretches of rows that wait for workers."""
+        self.is_awaited = False
+        """Whether the consumer can do nothing but wait for the next block."""
+        self.closed = False
+
+    @property
+    def flight(self) -> InFlight:
+        is_over = self.front >= self.order.num_rounds
+        taken = self.taken / max(1, self._num_rows(self.front)) if self.limits.is_paced and not is_over else 0.0
+        # While workers have rows, the consumer waits for what they make of these, and more rows would only take memory.
+        starving = not self.blocks.get(self.front) and (self.is_awaited or not self.num_held)
+        return InFlight(front=self.front, nbytes=self.nbytes, starving=starving, taken=taken)
+
+    def _num_rows(self, round_: int) -> int:
+        return self.order.start(round_ + 1) - self.order.start(round_)
+
+    def round_nbytes(self, round_: int) -> int:
+        """Return what a round will hold, if it is put together before it is delivered."""
+        if not self.order.is_shuffled:
+            return 0
+        return self._num_rows(round_) * self.row_nbytes
+
+    # -- threads ---------------------------------------------------------------------------------------------------
+
+    def take_task(self, note: ThreadProgress) -> ReadTask | None:
+        """Return the next task whose stream is free, or None when there is nothing left to do."""
+        with self.lock:
+            while not self.closed:
+                if (task := self._startable()) is not None:
+                    self.pending.remove(task)
+                    self.busy.add(task.stream)
+                    started, total = self.started[task.round]
+                    self.started[task.round] = started + 1, total
+                    return task
+                if not self._begin_round():
+                    if self.next_round == self.order.num_rounds and not self.pending:
+                        return None
+                    note.at(WAIT)
+                    self.room.wait(_LOOK_S)
+            return None
+
+    def _startable(self) -> ReadTask | None:
+        """Return the first task whose stream is free and whose time has come."""
+        flight = self.flight
+        for task in self.pending:
+            started, total = self.started[task.round]
+            if not may_start(flight, self.limits, round_=task.round, done=started / total):
+                return None  # nor those behind it
+            if task.round in self.in_passes and self.blocks[task.round]:
+                return None  # what earlier passes have made was not taken yet
+            if task.stream not in self.busy:
+                return task
+        return None
+
+    def _can_begin(self) -> bool:
+        if self.next_round >= self.order.num_rounds or self.failed:
+            return False
+        nbytes, front = self.round_nbytes(self.next_round), self.front
+        can_begin = may_begin(self.flight, self.limits, round_=self.next_round, nbytes=nbytes)
+        self.is_full = not can_begin and self.next_round < front + self.limits.rounds_ahead
+        return can_begin
+
+    def _begin_round(self) -> bool:
+        if not self._can_begin():
+            return False
+        round_ = self.next_round
+        nbytes = self.round_nbytes(round_)
+        tasks = self.order.tasks(round_)
+        self.pending.extend(tasks)
+        self.left[round_] = len(tasks)
+        self.started[round_] = 0, len(tasks)
+        self.blocks[round_] = deque()
+        self.planned[round_] = nbytes
+        self.nbytes += nbytes
+        self.next_round += 1
+        return True
+
+    def _begin_pass(self, round_: int) -> None:
+        """Queue the tasks of a round once more: it is too heavy to be made in one pass."""
+        tasks = self.order.tasks(round_)
+        self.pending.extendleft(reversed(tasks))
+        self.left[round_] = len(tasks)
+        self.started[round_] = 0, len(tasks)
+        self.in_passes.add(round_)
+
+    def wait_for_room(self, round_: int, nbytes: int, note: ThreadProgress) -> bool:
+        """Wait until a piece of about ``nbytes`` may be decoded; False when the epoch was closed."""
+        with self.lock:
+            while not self.closed and not may_decode(self.flight, self.limits, round_=round_, nbytes=nbytes):
+                note.at(WAIT)
+                self.num_waiting += 1
+                self.room.wait(_LOOK_S)
+                self.num_waiting -= 1
+            return not self.closed
+
+    def put(self, task: ReadTask, block: Decoded) -> None:
+        with self.lock:
+            self.blocks[task.round].append(block)
+            # From here on what it really takes counts, in place of what was planned for it.
+            self.nbytes += block.nbytes - self.planned.pop(task.round, 0)
+            if task.round == self.front:
+                self.ready.notify()
+
+    def end_task(self, task: ReadTask, error: BaseException | None) -> None:
+        with self.lock:
+            if error is not None:
+                self.failed.setdefault(task.round, error)
+            self.left[task.round] -= 1
+            is_made = self.left[task.round] == 0 and task.round not in self.failed
+            if is_made and self.producer.needs_another_pass(task.round):
+                self._begin_pass(task.round)
+            self.busy.discard(task.stream)
+            if task.round == self.front:
+                self.ready.notify()
+            self.room.notify_all()
+
+    def take_rows(self, num_rows: int) -> None:
+        """Note that workers were given rows of the front round. Needs the lock."""
+        self.taken += num_rows
+        # Not for every batch: threads that find nothing to do cost as much as a small batch.
+        if self.limits.is_paced and self.taken >= self.wake_at and self.front < self.order.num_rounds:
+            self.wake_at = self.taken + self._num_rows(self.front) // _WAKES
+            if self._startable() is not None:
+                self.room.notify_all()
+
+    def release(self, nbytes: int) -> None:
+        """Count bytes that a worker had as delivered."""
+        with self.lock:
+            self.nbytes -= nbytes
+            self.num_held -= 1
+            if self.num_waiting or (self.is_full and self._can_begin()):
+                self.room.notify_all()
+
+    def close(self) -> None:
+        with self.lock:
+            self.closed = True
+            self.pending.clear()
+            self.room.notify_all()
+            self.ready.notify_all()
+
+    # -- consumer --------------------------------------------------------------------------------------------------
+
+    def take_block_nowait(self) -> tuple[bool, Decoded | None]:
+        """Return (settled, block): a block, or (True, None) at the end of the epoch. Needs the lock."""
+        while self.front < self.order.num_rounds:
+            if self.blocks.get(self.front):
+                if self.front in self.in_passes:
+                    self.room.notify_all()
+                return True, self.blocks[self.front].popleft()
+            if self.front in self.failed:
+                raise self.failed[self.front]
+            if self.closed:
+                break
+            if self.left.get(self.front) != 0:
+                return False, None
+            del self.blocks[self.front], self.left[self.front], self.started[self.front]
+            self.in_passes.discard(self.front)
+            self.front += 1
+            self.taken = self.wake_at = 0
+            self.room.notify_all()
+        return True, None
+
+
+def _work(epoch: _Epoch, note: ThreadProgress) -> None:
+    """Produce tasks until there are none. Holds no reference to the iterator, so that dropping it ends this."""
+    note.thread_id = threading.get_ident()
+    while (task := epoch.take_task(note)) is not None:
+        error: BaseException | None = None
+        try:
+            nbytes = 0
+            for block in epoch.producer.produce(task, note):
+                if not epoch.order.is_shuffled and task.round > epoch.front:  # it will wait until its turn comes
+                    block = block.settled(epoch.producer.arena)
+                epoch.put(task, block)
+                nbytes = max(nbytes, block.nbytes)
+                del block
+                if not epoch.order.is_shuffled and not epoch.wait_for_room(task.round, nbytes, note):
+                    break
+        except BaseException as caught:  # noqa: BLE001  border: whatever it is, the consumer must hear of it
+            error = caught
+        epoch.end_task(task, error)
+    note.at(DONE)
+
+
+def _end(epoch: _Epoch, threads: list[threading.Thread], pid: int, wait_s: float = _END_S) -> None:
+    """End the threads. Bounded: one that is stuck in a dead file system is left behind; it is a daemon."""
+    if os.getpid() != pid:
+        return  # Fork-safe: in a child there are no threads to end, and the lock may be held for ever.
+    # Order: the flag first, without the lock. The collector may run this in one of the threads, under the lock.
+    epoch.closed = True
+    if threading.current_thread() in threads:
+        return
+    epoch.close()
+    started = [thread for thread in threads if thread.ident is not None]
+    deadline = Deadline.after(wait_s)
+    for thread in started:
+        thread.join(deadline.left_s)
+    if not any(thread.is_alive() for thread in started):
+        epoch.producer.close()
+
+
+class ThreadedBlocks:
+    """Yields the blocks of an epoch in order while threads decode ahead. Ends its threads when it is dropped."""
+
+    def __init__(
+        self, producer: Producer, *, threads: int, limits: FlightLimits, row_nbytes: int, stall_limit_s: float
+    ) -> None:
+        self._epoch = _Epoch(producer, limits, row_nbytes)
+        self._stall_limit_s = stall_limit_s
+        self._held = self._row_nbytes = 0
+        self._pid = os.getpid()
+        self._notes = [ThreadProgress(f"decoder thread {i}") for i in range(threads)]
+        # Daemons: a thread that is stuck in a dead file system must not keep the interpreter from ending.
+        self._threads = [
+            threading.Thread(target=_work, args=(self._epoch, note), name=f"antifreeze-{i}", daemon=True)
+            for i, note in enumerate(self._notes)
+        ]
+        self._finalizer = weakref.finalize(self, _end, self._epoch, self._threads, self._pid)
+        try:
+            for thread in self._threads:
+                thread.start()
+        except RuntimeError as error:
+            self.close()
+            raise ConfigError(
+                f"decoder thread {thread.name} of {threads} could not be started: {error}",
+                hint="lower num_workers, or raise the limit on threads (ulimit -u, or the container's pids limit)",
+                argument="num_workers",
+            ) from error
+        except BaseException:  # Ctrl-C while a thread is being started: nobody else has this object yet, to close it
+            self.close()
+            raise
+
+    def __iter__(self) -> Iterator[Decoded]:
+        return self
+
+    def __next__(self) -> Decoded:
+        self.check_process()
+        try:
+            with self._epoch.lock:
+                block = self._take()
+        except Stalled:
+            if self._finalizer.detach():  # waiting for a thread that does not move would only make it later
+                _end(self._epoch, self._threads, self._pid, wait_s=0)
+            raise
+        except BaseException:
+            self.close()
+            raise
+        if block is None:
+            self.close()
+            raise StopIteration
+        return block
+
+    def is_ready(self) -> bool:
+        """Tell whether the next block, or the end, can be had without waiting."""
+        epoch = self._epoch
+        with epoch.lock:
+            front = epoch.front
+            waiting = front < epoch.order.num_rounds and not epoch.blocks.get(front) and not epoch.closed
+            return not waiting or front in epoch.failed
+
+    def where(self) -> Location:
+        """Return where the slowest thread stands. Takes no lock."""
+        return location_of(self._notes)
+
+    def spent(self) -> dict[str, float]:
+        """Return the seconds of all threads, by stage. Takes no lock."""
+        return spent(self._notes)
+
+    def check_process(self) -> None:
+        """Raise in a process that was forked off: its threads stayed behind, and the parent delivers these rows."""
+        if os.getpid() != self._pid:
+            raise ConfigError(
+                "this iterator was made before the process was forked, and its threads live in the parent",
+                hint="call iter(loader) in the process that reads from it",
+                argument="loader",
+            )
+
+    def _take(self) -> Decoded | None:
+        """Return the next block, or None at the end. Needs the lock."""
+        epoch = self._epoch
+        if self._held:  # what was returned last is with the user by now
+            epoch.nbytes -= self._held
+            self._held = 0
+            epoch.room.notify_all()
+        settled, block = epoch.take_block_nowait()
+        if not settled:
+            block = self._wait()
+        if block is not None:
+            self._held = block.nbytes
+            self._row_nbytes = block.nbytes // max(1, block.num_rows)
+        return block
+
+    def hold(self, num_rows: int) -> Release:
+        """Count rows of the last block, which wait for workers, as not delivered until what this returns is called."""
+        epoch = self._epoch
+        with epoch.lock:
+            # Some of the rows may be of blocks before the last one, and were counted as delivered when that was taken.
+            nbytes = self._row_nbytes * num_rows
+            of_last = min(nbytes, self._held)
+            self._held -= of_last
+            epoch.nbytes += nbytes - of_last
+            epoch.num_held += 1
+            epoch.take_rows(num_rows)
+        return partial(epoch.release, nbytes)
+
+    def _wait(self) -> Decoded | None:
+        """Wait for a block, as long as some thread moves. Needs the lock, and lets go of it while it waits."""
+        epoch, patience = self._epoch, StallTimer(self._notes, self._stall_limit_s)
+        epoch.is_awaited = True
+        epoch.room.notify_all()
+        try:
+            while True:
+                epoch.ready.wait(patience.look_s)
+                settled, block = epoch.take_block_nowait()
+                if settled:
+                    return block
+                patience.check()
+        finally:
+            epoch.is_awaited = False
+
+    def close(self) -> None:
+        """End the threads and free what is held. May be called twice."""
+        self._finalizer()

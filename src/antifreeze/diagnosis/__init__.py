@@ -1,0 +1,78 @@
+"""Why something stalled or died: evidence, causes and the report."""
+
+from antifreeze.diagnosis._causes import Cause, describe_exit
+from antifreeze.diagnosis._evidence import STARTING, Evidence, Finding
+from antifreeze.diagnosis._findings import find_cause
+from antifreeze.diagnosis._policy import (
+    ENOUGH_SAMPLES,
+    SLOWEST_FACTOR,
+    STOPPED_S,
+    USER_SLOWEST_FACTOR,
+    Beat,
+    Kill,
+    StallLimits,
+    Warn,
+    decide,
+    loading_s,
+    loading_still_s,
+    loading_warn_s,
+    patience_s,
+    warn_after_s,
+)
+from antifreeze.diagnosis._proc import (
+    Counters,
+    ProcSnapshot,
+    children_of,
+    evidence_of,
+    oom_kills,
+    read_counters,
+    read_proc,
+    rss_of,
+    state_of,
+)
+from antifreeze.diagnosis._report import MAX_SKIPS, STAGES, Report, Restart, Skip, advice
+from antifreeze.diagnosis._stack import Frame, is_ours, is_standard, is_user, parse_stack, user_frames
+
+__all__ = [
+    "Beat",
+    "Cause",
+    "Counters",
+    "ENOUGH_SAMPLES",
+    "Evidence",
+    "Finding",
+    "Frame",
+    "Kill",
+    "MAX_SKIPS",
+    "ProcSnapshot",
+    "Report",
+    "Restart",
+    "SLOWEST_FACTOR",
+    "STAGES",
+    "STARTING",
+    "STOPPED_S",
+    "Skip",
+    "StallLimits",
+    "USER_SLOWEST_FACTOR",
+    "Warn",
+    "advice",
+    "children_of",
+    "decide",
+    "describe_exit",
+    "evidence_of",
+    "find_cause",
+    "is_ours",
+    "is_standard",
+    "is_user",
+    "loading_s",
+    "loading_still_s",
+    "loading_warn_s",
+    "oom_kills",
+    "parse_stack",
+    "patience_s",
+    "read_counters",
+    "read_proc",
+    "rss_of",
+    "state_of",
+    "user_frames",
+    "warn_after_s",
+]

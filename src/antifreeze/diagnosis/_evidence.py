@@ -1,0 +1,82 @@
+"""What is known of a process, and what it speaks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from antifreeze.diagnosis._causes import Cause, describe_exit
+from antifreeze.diagnosis._stack import Frame
+
+STARTING = frozenset({"start", "starting", "born", "load", "init"})
+"""The stages before the first task."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """All that is known of a worker at the time of a finding. What is not known is empty."""
+
+    pid: int = 0
+    exit_code: int | None = None
+    """Negative: the signal that ended it. None: it lives."""
+    orphaned: bool = False
+    """Whether the process that it was born in is gone, so that nobody knows how it ended."""
+    oom_kills: int = 0
+    """How far the kernel's counters of out-of-memory kills went up."""
+    state: str = ""
+    """The letter of ``/proc/<pid>/stat``; empty when it could not be read."""
+    wchan: str = ""
+    syscall: str = ""
+    """The system call that the main thread is in; its number where the name is not known."""
+    syscall_target: str = ""
+    """What the first argument of the call stands for: a path, ``pipe:[5]``, ``socket to 10.0.0.1:443``."""
+    syscall_fd: int = -1
+    cpu_share: float = 0.0
+    """Seconds of CPU per second, over the time it was watched."""
+    moved_bytes: int = 0
+    changing: bool = False
+    """Whether it was seen in different calls: it waits often, not long."""
+    threads: int = 0
+    children: int = 0
+    rss_nbytes: int = 0
+    rss_limit_nbytes: int = 0
+    """What it may hold; 0: no limit."""
+    stage: str = ""
+    """The name of the stage in its board record, in any case; one of ``STARTING`` before the first task."""
+    frames: tuple[Frame, ...] = ()
+    """The Python lines that the main thread stands on, innermost first."""
+    forked: bool = False
+    """Whether it is a copy of the trainer, made by ``fork``."""
+    nobody_wakes: bool = False
+    """Whether what it waits for is a lock of its own process, and no thread of its process could release it."""
+    libraries: tuple[str, ...] = ()
+    """The native libraries that the waiting thread has called into, innermost first."""
+    limit_s: float | None = None
+    """How much longer the call waits at most; infinite: it has no limit. None: not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A cause, with what speaks for it."""
+
+    cause: Cause
+    evidence_lines: tuple[str, ...]
+    exit_code: int | None = None
+    words: str = ""
+    """What the worker does, where the words of the cause would not be true."""
+    advice: str = ""
+    """What to do about it, where more is known than the cause."""
+
+    @property
+    def title(self) -> str:
+        """What the worker did, for a message. A death by a signal has the name of the signal in it."""
+        if self.words:
+            return self.words
+        if self.exit_code is None or self.cause is Cause.OUT_OF_MEMORY:
+            return self.cause.title
+        words = describe_exit(self.exit_code)
+        return f"was {words}" if words.startswith("killed") else words
+
+    @property
+    def hint(self) -> str:
+        """What to do about it."""
+        return self.advice or self.cause.hint

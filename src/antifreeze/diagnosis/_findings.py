@@ -1,0 +1,263 @@
+"""From evidence to a cause: pure, so that every case can be tested without a process that is stuck in it.
+
+What is asked, in this order:
+
+1. Has it ended? The signal or the exit code says how, the counters of the kernel say whether memory ran out.
+2. Does it hold more memory than it may?
+3. Is it stopped, traced, or in a wait that no signal ends? The state says so.
+4. Does it use a core? Then it computes, whatever its main thread waits for.
+5. Is it seen in different calls? Then it tries again and again.
+6. What does the main thread wait for? The system call says so; where that cannot be read, the wait channel.
+   The Python stack decides where a call can mean several things.
+"""
+
+from __future__ import annotations
+
+from antifreeze.diagnosis._causes import CRASHES, Cause, describe_exit
+from antifreeze.diagnosis._evidence import STARTING, Evidence, Finding
+from antifreeze.diagnosis._stack import called_by_user, user_frames
+
+BUSY_SHARE = 0.5
+"""Who uses this much of a core computes."""
+
+_BY_STATE = {"T": Cause.STOPPED, "t": Cause.TRACED, "Z": Cause.EXITED, "X": Cause.EXITED}
+_STATES = {
+    "R": "running",
+    "S": "waiting",
+    "D": "in a wait that no signal ends",
+    "T": "stopped",
+    "t": "held by a debugger",
+    "Z": "ended",
+    "X": "ended",
+}
+_FREEZERS = ("refrigerator", "freezer")  # a frozen control group shows as S or D, and only by this
+_NO_MEMORY = "mem_cgroup_oom"  # a control group that is full, and whose processes the kernel may not kill
+_STREAMS = {0: "stdin", 1: "stdout", 2: "stderr"}
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+def _by_word(table: dict[Cause, str]) -> dict[str, Cause]:
+    return {word: cause for cause, words in table.items() for word in words.split()}
+
+
+_CALLS = _by_word(
+    {
+        Cause.SLEEPING: "nanosleep clock_nanosleep pause rt_sigsuspend rt_sigtimedwait",
+        Cause.LOCK: "futex futex_wait futex_waitv fcntl flock semop semtimedop msgrcv msgsnd",
+        Cause.CHILD: "wait4 waitid vfork",
+        Cause.NETWORK: """recvfrom recvmsg recvmmsg sendto sendmsg sendmmsg connect accept accept4 poll ppoll select
+            pselect6 epoll_wait epoll_pwait epoll_pwait2""",
+        Cause.FILE: """open openat openat2 close stat fstat lstat newfstatat statx access faccessat faccessat2 statfs
+            fstatfs getdents getdents64 readlink readlinkat rename renameat renameat2 unlink unlinkat mkdir mkdirat
+            fsync fdatasync truncate ftruncate fallocate copy_file_range sendfile lseek mmap msync io_getevents""",
+    }
+)
+_READS = _words("read readv pread64 preadv preadv2")
+_WRITES = _words("write writev pwrite64 pwritev pwritev2")
+_BIRTHS = _words("vfork clone clone3")
+_AMBIGUOUS = _words("futex futex_wait poll ppoll select pselect6 epoll_wait epoll_pwait epoll_pwait2")
+"""Calls that stand behind waits of several kinds: here the Python stack knows more."""
+
+_CHANNELS: tuple[tuple[str, Cause], ...] = (
+    ("nanosleep", Cause.SLEEPING),
+    ("futex", Cause.LOCK),
+    ("fcntl_setlk", Cause.LOCK),
+    ("locks_lock", Cause.LOCK),
+    ("flock", Cause.LOCK),
+    ("pipe_write", Cause.FULL_PIPE),
+    ("pipe_read", Cause.CHILD),
+    ("do_wait", Cause.CHILD),
+    ("wait_woken", Cause.NETWORK),
+    ("sk_wait", Cause.NETWORK),
+    ("skb_wait", Cause.NETWORK),
+    ("csk_accept", Cause.NETWORK),
+    ("unix_stream", Cause.NETWORK),
+    ("ep_poll", Cause.NETWORK),
+    ("poll_schedule", Cause.NETWORK),
+    ("do_select", Cause.NETWORK),
+    ("nfs", Cause.FILE),
+    ("rpc_wait", Cause.FILE),
+    ("fuse", Cause.FILE),
+    ("request_wait_answer", Cause.FILE),
+    ("folio_wait", Cause.FILE),
+    ("io_schedule", Cause.FILE),
+)
+"""Parts of names of kernel functions, from the particular to the general."""
+
+_PROMPTS = ("/pdb.py", "/bdb.py", "/IPython/", "/pydevd", "/debugpy/", "/ipdb/")
+"""Parts of the files of debuggers that people talk to."""
+
+# Order: a client of a network service waits in threading.Event for its own event loop. It is the network it waits for.
+_LIBRARIES: tuple[tuple[Cause, frozenset[str]], ...] = (
+    (Cause.CHILD, _words("/subprocess.py /multiprocessing/connection.py /multiprocessing/popen_")),
+    (
+        Cause.NETWORK,
+        _words(
+            "/fsspec/asyn.py /aiohttp/ /urllib3/ /botocore/ /requests/ /http/client.py /ssl.py /socket.py /asyncio/"
+        ),
+    ),
+    (
+        Cause.LOCK,
+        _words(
+            "/threading.py /multiprocessing/synchronize.py /concurrent/futures/ /queue.py importlib._bootstrap>:acquire"
+        ),
+    ),
+)
+"""Parts of ``file:function`` of the libraries that user code has called."""
+
+
+def find_cause(evidence: Evidence) -> Finding:
+    """Return the cause that the evidence speaks for, with the evidence in lines for a person."""
+    cause = _death(evidence) if evidence.exit_code is not None else _stall(evidence)
+    if cause in (Cause.BUSY, Cause.RETRYING, Cause.UNKNOWN) and evidence.state and _is_starting(evidence):
+        cause = Cause.STARTUP
+    lines = [*_lines_of_process(evidence, cause), *(str(frame) for frame in user_frames(evidence.frames))]
+    if cause is Cause.ORPHANED:
+        lines = ["how it ended is not known"]
+    waits = cause is Cause.OUT_OF_MEMORY and evidence.exit_code is None
+    words = "waits for memory, of which its control group has none left" if waits else ""
+    return Finding(cause=cause, evidence_lines=tuple(lines), exit_code=evidence.exit_code, words=words)
+
+
+def _death(evidence: Evidence) -> Cause:
+    exit_code = evidence.exit_code or 0
+    if exit_code >= 0:
+        return Cause.EXITED
+    if -exit_code in CRASHES:
+        return Cause.CRASHED
+    return Cause.OUT_OF_MEMORY if exit_code == -9 and evidence.oom_kills > 0 else Cause.KILLED
+
+
+def _stall(evidence: Evidence) -> Cause:
+    if evidence.orphaned:
+        return Cause.ORPHANED
+    if 0 < evidence.rss_limit_nbytes < evidence.rss_nbytes:
+        return Cause.LEAK
+    if evidence.state in _BY_STATE or not evidence.state:
+        return _BY_STATE.get(evidence.state, Cause.UNKNOWN)
+    if any(word in evidence.wchan for word in _FREEZERS):
+        return Cause.STOPPED
+    if evidence.state == "D":
+        return _deep_wait(evidence)
+    # On a machine with too few cores a loop gets a small share. It is still seen running each time.
+    running = evidence.state == "R" and not evidence.syscall and not evidence.changing
+    if evidence.cpu_share >= BUSY_SHARE or running:
+        return Cause.BUSY
+    if evidence.changing:
+        return Cause.RETRYING
+    return _wait(evidence)
+
+
+def _deep_wait(evidence: Evidence) -> Cause:
+    """Return what a wait is for that no signal ends. Nearly always it is a disk."""
+    if _NO_MEMORY in evidence.wchan:
+        return Cause.OUT_OF_MEMORY
+    if _gives_birth(evidence):
+        return Cause.CHILD
+    return Cause.FILE if evidence.moved_bytes else Cause.DEAD_DISK  # a disk that gives bytes is slow, not dead
+
+
+def _gives_birth(evidence: Evidence) -> bool:
+    """Whether it starts a program: it waits, as if for a disk, until the new process has begun it."""
+    channel = evidence.wchan in ("", "kernel_clone", "_do_fork", "do_fork") or "vfork" in evidence.wchan
+    called = evidence.syscall in _BIRTHS or (not evidence.syscall and evidence.wchan != "")
+    return evidence.state == "D" and channel and called
+
+
+def _wait(evidence: Evidence) -> Cause:
+    """Return what the main thread waits for."""
+    call, target = evidence.syscall, evidence.syscall_target
+    if any(part in frame.file for frame in evidence.frames for part in _PROMPTS):
+        return Cause.INPUT
+    if evidence.forked and evidence.nobody_wakes:
+        return Cause.FORK
+    if call in _READS | _WRITES:
+        return _transfer(evidence, writes=call in _WRITES)
+    by_channel = next((cause for part, cause in _CHANNELS if part in evidence.wchan), Cause.UNKNOWN)
+    cause = _CALLS.get(call, by_channel)
+    if cause is not Cause.UNKNOWN and (call not in _AMBIGUOUS or target.startswith("socket")):
+        return cause
+    text = "\n".join(f"{frame.file}:{frame.function}" for frame in called_by_user(evidence.frames))
+    return next((found for found, parts in _LIBRARIES if any(part in text for part in parts)), cause)
+
+
+def _transfer(evidence: Evidence, *, writes: bool) -> Cause:
+    """Return what a read or a write waits for, by what is at the other end."""
+    target = evidence.syscall_target
+    if not writes and evidence.syscall_fd == 0:
+        return Cause.INPUT
+    if writes and (target.startswith("pipe") or evidence.syscall_fd in (1, 2)):
+        return Cause.FULL_PIPE
+    if target.startswith("pipe"):
+        return Cause.CHILD
+    if target.startswith("socket"):
+        return Cause.NETWORK
+    if target.startswith("anon_inode:"):
+        return Cause.SLEEPING if "timerfd" in target else Cause.LOCK
+    if target.startswith("/"):
+        return Cause.FILE
+    return next((cause for part, cause in _CHANNELS if part in evidence.wchan), Cause.UNKNOWN)
+
+
+def _is_starting(evidence: Evidence) -> bool:
+    return evidence.stage.lower() in STARTING
+
+
+def _lines_of_process(evidence: Evidence, cause: Cause) -> list[str]:
+    lines = []
+    if evidence.exit_code is not None:
+        lines.append(describe_exit(evidence.exit_code))
+    elif evidence.state:
+        lines += [_line_of_state(evidence), f"{evidence.cpu_share:.2f} s of CPU per second"]
+    else:
+        lines.append(f"nothing can be read of process {evidence.pid}")
+    if evidence.oom_kills and cause is Cause.OUT_OF_MEMORY:
+        lines.append(f"the kernel's count of out-of-memory kills went up by {evidence.oom_kills}")
+    if evidence.rss_nbytes and cause in (Cause.OUT_OF_MEMORY, Cause.KILLED, Cause.LEAK):
+        limit = f", the limit is {_megabytes(evidence.rss_limit_nbytes)}" if evidence.rss_limit_nbytes else ""
+        lines.append(f"it held {_megabytes(evidence.rss_nbytes)} of memory{limit}")
+    if evidence.moved_bytes and evidence.exit_code is None:
+        lines.append(f"{_megabytes(evidence.moved_bytes)} read and written while it was watched")
+    if evidence.changing and evidence.exit_code is None:
+        lines.append("it was seen in different system calls: it wakes up and waits again")
+    if evidence.limit_s is not None and cause is Cause.SLEEPING:
+        lines.append(f"{_duration(evidence.limit_s)} of this sleep are left")
+    if evidence.libraries:
+        lines.append(f"native code that it has called: {', '.join(evidence.libraries)}")
+    if cause is Cause.FORK:
+        lines.append("it was forked from the trainer, and no thread of it could wake it")
+    if evidence.exit_code is None and _gives_birth(evidence):
+        lines.append("it starts a program, and the new process has not got as far as to begin it")
+    if evidence.threads > 1 or evidence.children:
+        lines.append(f"threads: {evidence.threads}, processes that it started: {evidence.children}")
+    if _is_starting(evidence):
+        lines.append("it was still starting: its first task had not begun")
+    return lines
+
+
+def _line_of_state(evidence: Evidence) -> str:
+    """Return where the main thread is, such as ``process state S, in system call recvfrom on socket to ...``."""
+    line = f"process state {evidence.state}"
+    if evidence.syscall:
+        line += f", in system call {evidence.syscall}"
+        stream = _STREAMS.get(evidence.syscall_fd)
+        if evidence.syscall_target:
+            line += f" on {evidence.syscall_target}" + (f", its {stream}" if stream else "")
+    elif evidence.state in _STATES:
+        line += f", {_STATES[evidence.state]}"
+    return line + (f" (wchan {evidence.wchan})" if evidence.wchan else "")
+
+
+def _duration(seconds: float) -> str:
+    """Return a time in the unit that people use for it."""
+    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _megabytes(nbytes: int) -> str:
+    return f"{nbytes / 1e6:,.1f} MB"

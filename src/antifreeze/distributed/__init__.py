@@ -1,0 +1,20 @@
+"""What ranks know of each other."""
+
+from antifreeze.distributed._herald import Watched, watch_ranks
+from antifreeze.distributed._launchers import local_rank_of
+from antifreeze.distributed._rank_discovery import Ranks, find_ranks, resolve
+from antifreeze.distributed._record import SILENT_S, WARN_S, Location, RankStatus, Trouble
+
+__all__ = [
+    "Location",
+    "RankStatus",
+    "Ranks",
+    "SILENT_S",
+    "Trouble",
+    "WARN_S",
+    "Watched",
+    "find_ranks",
+    "local_rank_of",
+    "resolve",
+    "watch_ranks",
+]

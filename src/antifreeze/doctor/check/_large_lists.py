@@ -1,0 +1,136 @@
+"""The rule about large lists of Python objects: reading one writes its reference count, and so copies its page."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from antifreeze.doctor.check._carried import set_up
+from antifreeze.doctor.check._datasets import DatasetClass
+from antifreeze.doctor.check._facts import Facts
+from antifreeze.doctor.check._finding import CheckFinding, Code
+from antifreeze.doctor.check._handles import assigned
+from antifreeze.doctor.check._names import self_name
+from antifreeze.doctor.check._script import Function, Script, calls_in, keyword
+from antifreeze.doctor.check._values import number, text
+
+LARGE = 100_000
+"""So many records of a size that is known are worth a word when there are workers."""
+HUGE = 1_000_000
+"""So many objects are worth a word in any case."""
+
+
+def python_lists(script: Script, dataset: DatasetClass, facts: Facts) -> Iterator[CheckFinding]:
+    """Find lists of records, and of very many numbers or texts. Lists of paths are left alone: few are large."""
+    for name, (value, function) in set_up(dataset).items():
+        for made, element, source in _growths(name, value, function, script):
+            count = _count(source, script, dataset, facts)
+            if not dataset.uses(name) or not _is_large(element, source, count, script, function):
+                continue
+            if dataset.in_workers or (count or 0) >= HUGE:
+                what = f"{self_name(function)}.{name}"
+                yield script.finding(Code.PYTHON_LIST, made, _reason(what, count, dataset), _change(what))
+                break
+
+
+def _growths(
+    name: str, value: ast.expr, function: Function, script: Script
+) -> Iterator[tuple[ast.AST, ast.expr, ast.expr]]:
+    """Give what a list is filled with: (where, the element, what is gone through)."""
+    if isinstance(value, ast.Call) and script.name(value.func) == "list" and len(value.args) == 1:
+        inner = value.args[0]
+        if isinstance(inner, ast.GeneratorExp):
+            yield value, inner.elt, inner.generators[0].iter
+        else:
+            yield value, ast.Name("item", ast.Load()), inner
+    elif isinstance(value, ast.ListComp):
+        yield value, value.elt, value.generators[0].iter
+    elif _is_records(value, script):
+        yield value, ast.Dict([], []), ast.Call(ast.Name("open", ast.Load()), [], [])
+    names = {f"{self_name(function)}.{name}"} | ({value.id} if isinstance(value, ast.Name) else set())
+    for loop in (node for node in ast.walk(function) if isinstance(node, ast.For)):
+        for call in calls_in(ast.walk(loop)):
+            appends = isinstance(call.func, ast.Attribute) and call.func.attr == "append" and len(call.args) == 1
+            if appends and ast.unparse(call.func).removesuffix(".append") in names:
+                yield call, call.args[0], loop.iter
+
+
+def _is_records(value: ast.expr, script: Script) -> bool:
+    """Whether it is ``frame.to_dict("records")``."""
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute) or value.func.attr != "to_dict":
+        return False
+    return text(keyword(value, "orient", 0), script) == "records"
+
+
+def _count(source: ast.expr, script: Script, dataset: DatasetClass, facts: Facts) -> int | None:
+    """Return how many elements there will be, as far as it is written down."""
+    if not (isinstance(source, ast.Call) and script.name(source.func) == "range" and source.args):
+        return None
+    stop = source.args[1] if len(source.args) > 1 else source.args[0]
+    known = number(stop, script, facts)
+    if known is not None or not isinstance(stop, ast.Name) or "__init__" not in dataset.methods:
+        return known
+    names = [argument.arg for argument in dataset.methods["__init__"].args.args[1:]]
+    if stop.id not in names:
+        return None
+    made = [c for c in calls_in(ast.walk(script.tree)) if script.name(c.func) == dataset.node.name]
+    counts = [number(keyword(call, stop.id, names.index(stop.id)), script, facts) for call in made]
+    return max((count for count in counts if count is not None), default=None)
+
+
+def _is_large(element: ast.expr, source: ast.expr, count: int | None, script: Script, function: Function) -> bool:
+    """Whether it is a list of records of a source that is long by its nature, or very many of anything."""
+    if isinstance(element, ast.Name):
+        element = next(iter(assigned(element, function)), element) if hasattr(element, "lineno") else element
+    is_json = isinstance(element, ast.Call) and script.name(element.func) in (
+        "json.loads",
+        "orjson.loads",
+        "ujson.loads",
+    )
+    is_record = isinstance(element, ast.Dict)
+    if count is not None:
+        return count >= HUGE or (count >= LARGE and (is_record or isinstance(element, ast.JoinedStr)))
+    ranges = isinstance(source, ast.Call) and script.name(source.func) == "range"
+    if ranges:
+        # Often it is the length of something small; only records are worth a word.
+        return is_record and isinstance(source, ast.Call) and not _is_length(source)
+    rows = isinstance(source, ast.Call) and script.name(source.func) == "csv.DictReader"
+    return is_json or rows or (is_record and _reads_lines(source, script, function))
+
+
+def _is_length(source: ast.Call) -> bool:
+    return any(isinstance(a, ast.Call) and ast.unparse(a.func) == "len" for a in source.args)
+
+
+def _reads_lines(source: ast.expr, script: Script, function: Function) -> bool:
+    """Whether it goes through the lines of a file."""
+    if isinstance(source, ast.Call) and script.name(source.func) in ("enumerate", "tqdm.tqdm", "tqdm.auto.tqdm"):
+        source = source.args[0] if source.args else source
+    if isinstance(source, ast.Call):
+        return script.name(source.func) in ("open", "csv.reader", "gzip.open")
+    opened = [item for node in ast.walk(function) if isinstance(node, ast.With) for item in node.items]
+    names = {
+        item.optional_vars.id
+        for item in opened
+        if isinstance(item.optional_vars, ast.Name) and isinstance(item.context_expr, ast.Call)
+        if script.name(item.context_expr.func) in ("open", "gzip.open")
+    }
+    return isinstance(source, ast.Name) and source.id in names
+
+
+def _reason(what: str, count: int | None, dataset: DatasetClass) -> str:
+    many = f"{count:,} Python objects" if count else "a Python object for each record"
+    if dataset.in_workers:
+        return (
+            f"{what} is a list with {many}. Reading one changes its reference count, so forked workers copy it "
+            "page by page; others get a whole copy each. Memory grows with every worker."
+        )
+    return f"{what} is a list with {many}, which take several times the memory of an array."
+
+
+def _change(what: str) -> str:
+    return (
+        f"- {what} = [...]\n"
+        f"+ {what} = np.array([...])  # numbers\n"
+        f"+ {what} = pa.array([...])  # texts and records; all workers share it"
+    )

@@ -1,0 +1,165 @@
+"""The commands ``antifreeze doctor PID`` and ``antifreeze doctor report FOLDER``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from antifreeze.core import one_line
+from antifreeze.doctor._suggest import closest
+from antifreeze.doctor._terminal import Paper, paper_of
+from antifreeze.doctor.job._diagnosis import Diagnosis, Verdict
+from antifreeze.doctor.job._find_job import NotFound, find_job
+from antifreeze.doctor.job._fix import Fix, fixes_of
+from antifreeze.doctor.job._kept_reports import CannotRead, keep, read
+from antifreeze.doctor.job._observe import Gone, observe
+from antifreeze.doctor.job._render_diagnosis import as_text, as_values
+from antifreeze.doctor.job._run import run, to_stderr
+from antifreeze.doctor.job._thread_stacks import native_lines
+from antifreeze.doctor.job._verdict import is_enough, judge
+
+HEALTHY, STUCK, COULD_NOT, SLOW = 0, 1, 2, 3
+CODES = {Verdict.HEALTHY: HEALTHY, Verdict.STUCK: STUCK, Verdict.SLOW: SLOW}
+"""The exit codes."""
+_FROM_FOLDER = (
+    "All of this, with its commands and diffs, was read from {folder}. "
+    "Review a command or a diff before you run or apply it."
+)
+EPILOG = "Exit codes: 0 healthy, 1 stuck, 2 wrong usage or could not inspect the job, 3 slow."
+
+
+def look_at(arguments: list[str]) -> int:
+    """Diagnose a running job and return the exit code."""
+    parser = _look_parser()
+    options, rest = parser.parse_known_args(arguments)
+    if rest:
+        _refuse_rest(parser, options.job or "", arguments, rest)
+    try:
+        pid = find_job(options.job)
+        if sys.stderr.isatty() and not options.json:
+            print(f"looking at process {pid} for up to 7 seconds; it is not stopped ...", file=sys.stderr)
+        seen = observe(pid, is_enough)
+    except NotFound as error:
+        print(f"antifreeze doctor: {error}", file=sys.stderr)
+        if error.hint:
+            print(f"hint: {error.hint}", file=sys.stderr)
+        return COULD_NOT
+    except Gone:
+        print("antifreeze doctor: the job has ended", file=sys.stderr)
+        return COULD_NOT
+    diagnosis = judge(seen)
+    if options.native and diagnosis.suspects:
+        diagnosis = diagnosis.with_lines(native_lines(diagnosis.suspects[0].pid))
+    fixes = fixes_of(diagnosis, seen)
+    if options.keep:
+        try:
+            kept = keep(Path(options.keep), seen, fixes, as_text(diagnosis, fixes, Paper()))
+            if kept != Path(options.keep):
+                print(f"antifreeze doctor: {options.keep} exists; kept in {kept}", file=sys.stderr)
+        except OSError as error:
+            print(f"antifreeze doctor: nothing is kept in {one_line(options.keep)}: {error.strerror}", file=sys.stderr)
+    return say(diagnosis, fixes, pid, as_json=options.json)
+
+
+def _refuse_rest(parser: argparse.ArgumentParser, first: str, given: list[str], rest: list[str]) -> NoReturn:
+    """Exit with what was probably meant by more arguments than a job and options."""
+    if command := closest(first, ("check", "report", "run")):
+        meant = " ".join(command if word == first else word for word in given)
+        parser.error(f"unknown command {first!r}\nhint: did you mean `antifreeze doctor {meant}`?")
+    if first.endswith(".py"):
+        parser.error(f"expected one PID or NAME\nhint: did you mean `antifreeze doctor check {' '.join(given)}`?")
+    parser.error(f"unrecognized arguments: {' '.join(rest)}")
+
+
+def report(arguments: list[str]) -> int:
+    """Diagnose a job from what was kept of it, and return the exit code."""
+    options = _report_parser().parse_args(arguments)
+    try:
+        seen, fixes = read(Path(options.folder))
+    except CannotRead as error:
+        print(f"antifreeze doctor report: {one_line(error)}", file=sys.stderr)
+        return COULD_NOT
+    return say(judge(seen), fixes, seen.root, as_json=options.json, folder=options.folder)
+
+
+def run_job(arguments: list[str]) -> int:
+    """Start a job, watch it, and return its exit code."""
+    options = _run_parser().parse_args(arguments)
+    command = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if not command:
+        print("antifreeze doctor run: error: missing command", file=sys.stderr)
+        print("usage: antifreeze doctor run -- python train.py", file=sys.stderr)
+        return COULD_NOT
+    if not options.stall >= 1:  # what is not a number is not less, either
+        print(f"antifreeze doctor run: --stall is {options.stall:g}; it must be 1 second or more", file=sys.stderr)
+        return COULD_NOT
+    return run(command, stall_s=options.stall, folder=Path(options.keep), say=to_stderr, paper=paper_of(sys.stderr))
+
+
+def say(diagnosis: Diagnosis, fixes: tuple[Fix, ...], pid: int, *, as_json: bool, folder: str = "") -> int:
+    """Print a diagnosis, and return its exit code. ``folder``: where all of it was read, if it was not seen here."""
+    if as_json:
+        source = {"folder": one_line(folder)} if folder else {}
+        print(json.dumps(as_values(diagnosis, fixes, pid) | source, indent=2))
+    else:
+        paper = paper_of(sys.stdout)
+        print(as_text(diagnosis, fixes, paper), end="")
+        if folder:
+            print("\n" + paper.wrap(_FROM_FOLDER.format(folder=folder)), end="")
+    return CODES[diagnosis.verdict]
+
+
+def _look_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="antifreeze doctor",
+        description="Say why a running training job stands still, whatever loader it uses. It is seen from outside: "
+        "nothing is stopped, and nothing is changed.",
+        epilog=EPILOG,
+    )
+    parser.add_argument(
+        "job",
+        nargs="?",
+        metavar="PID|NAME",
+        help="process id, or a part of the command line; default: the job that has torch loaded",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--native", action="store_true", help="also the native functions of the first one; halts it for a moment"
+    )
+    parser.add_argument(
+        "--keep", metavar="FOLDER", help="keep what was seen in a new folder, for `antifreeze doctor report FOLDER`"
+    )
+    return parser
+
+
+def _run_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="antifreeze doctor run",
+        description="Start a job, watch it, and say why whenever it stands still. The job is left alone.",
+        epilog="The exit code is that of the job.",
+    )
+    parser.add_argument(
+        "--stall", type=float, default=30.0, metavar="SECONDS", help="how long is too long; default: 30"
+    )
+    parser.add_argument(
+        "--keep",
+        metavar="FOLDER",
+        default="antifreeze-doctor",
+        help="where evidence is kept: in FOLDER-RANDOM, a new folder for each run; default: %(default)s",
+    )
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="what to run")
+    return parser
+
+
+def _report_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="antifreeze doctor report",
+        description="Say what was found out about a job, from a folder that `--keep` or `doctor run` has written.",
+        epilog=EPILOG,
+    )
+    parser.add_argument("folder")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    return parser

@@ -1,0 +1,209 @@
+"""The processes of a job, read from ``/proc``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from antifreeze.core import natural, one_line, open_regular, redact_command, seconds
+from antifreeze.diagnosis import children_of, oom_kills, read_proc, rss_of
+from antifreeze.doctor._cgroup import memory_of
+from antifreeze.doctor.job._observation import Machine, Process, Thread
+from antifreeze.doctor.job._open_files_of import FileTarget, place_of
+from antifreeze.doctor.job._wait_channels import Wait, libraries_of, wait_of
+
+_PROC = Path("/proc")
+_SIGCHLD_BIT = 1 << 16
+_MOST_PROCESSES = 512
+_MOST_THREADS = 64
+_TAIL_NBYTES = 64 * 1024
+_RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "LOCAL_RANK")
+_RISKY_STATES = ("D", "Z", "X", "")
+"""A process that waits for a dead disk may hold the lock which its command line and its maps are read under."""
+
+
+def tree(root: int, *, proc: Path = _PROC) -> list[int]:
+    """Return a process and all below it, parents before their children."""
+    found = [root]
+    for pid in found:
+        found += [child for child in children_of(pid, proc=proc) if child not in found]
+        if len(found) > _MOST_PROCESSES:
+            break
+    return found[:_MOST_PROCESSES]
+
+
+def read_process(pid: int, *, closely: bool = True, proc: Path = _PROC) -> Process | None:
+    """Return what ``/proc`` tells of a process, or None when it is gone. ``closely``: with the waits of all threads."""
+    home = proc / str(pid)
+    fields = _text(home / "stat").rpartition(")")[2].split()
+    if len(fields) < 15:
+        return None
+    status = dict(line.partition(":")[::2] for line in _text(home / "status").splitlines())
+    moved = dict(line.partition(":")[::2] for line in _text(home / "io").splitlines())
+    safe = fields[0] not in _RISKY_STATES
+    return Process(
+        pid=pid,
+        parent=_number(fields[1]),
+        name=_text(home / "comm").strip(),
+        program=_link(home / "exe").rpartition("/")[2],
+        command=redact_command(command_of(pid, proc=proc)) if safe else (),
+        folder=_link(home / "cwd"),
+        state=fields[0],
+        cpu_s=_seconds(fields[11:13]),
+        read_bytes=_number(moved.get("rchar", "")),
+        written_bytes=_number(moved.get("wchar", "")),
+        rss_nbytes=rss_of(pid, proc=proc),
+        files=sum(1 for _ in _entries(home / "fd")),
+        most_files=_most_files(_text(home / "limits")),
+        ignores_children=bool(_mask(status.get("SigIgn", "")) & _SIGCHLD_BIT),
+        rank=_rank(home) if safe else None,
+        threads=tuple(_threads(pid, closely and safe, proc)),
+    )
+
+
+def command_of(pid: int, *, proc: Path = _PROC) -> tuple[str, ...]:
+    """Return the words that a process was started with."""
+    return tuple(_text(proc / str(pid) / "cmdline").rstrip("\0").split("\0"))
+
+
+def read_machine(pid: int, *, proc: Path = _PROC) -> Machine:
+    """Return what a job has to live with: /dev/shm as it sees it, and the memory of the machine."""
+    folder = proc / str(pid) / "root/dev/shm"
+    ours = tuple(f"torch_{member}_" for member in tree(pid, proc=proc))
+    try:
+        shm = shutil.disk_usage(folder)
+    except OSError:
+        shm = None
+    memory = dict(line.partition(":")[::2] for line in _text(proc / "meminfo").splitlines())
+    return Machine(
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 0,
+        shm_nbytes=shm.total if shm else 0,
+        shm_free_nbytes=shm.free if shm else 0,
+        shm_failed=sum(1 for name in _entries(folder) if name.startswith(ours) and _is_empty(folder / name)),
+        memory_nbytes=1024 * _number(memory.get("MemTotal", "").replace("kB", "")),
+        memory_free_nbytes=1024 * _number(memory.get("MemAvailable", "").replace("kB", "")),
+        oom_kills=oom_kills(),
+        group=memory_of(pid, root=proc.parent),
+        last_error=_last_error(proc / str(pid) / "fd" / "2"),
+    )
+
+
+def _last_error(stderr: Path) -> str:
+    """Return how the last traceback of a queue's feeder ended, if the errors of a process go to a file."""
+    try:
+        handle = open_regular(stderr)
+        try:
+            size = os.fstat(handle).st_size
+            text = os.pread(handle, _TAIL_NBYTES, max(0, size - _TAIL_NBYTES)).decode("utf-8", "replace")
+        finally:
+            os.close(handle)
+    except OSError:
+        return ""
+    lines = text.rpartition("in _feed")[2].splitlines() if "in _feed" in text else []
+    return one_line(next((line for line in lines[1:] if line and not line.startswith(" ")), ""))
+
+
+def _threads(pid: int, closely: bool, proc: Path) -> Iterator[Thread]:
+    libraries = libraries_of(pid, proc=proc) if closely else ()
+    now_s = _ran_s(proc / "thread-self" / "sched")
+    names = (natural(entry) for entry in _entries(proc / str(pid) / "task"))
+    tids = sorted(tid for tid in names if tid is not None)[:_MOST_THREADS]
+    looks = {tid: read_proc(pid, tid, proc=proc) for tid in tids}
+    # Its memory can be read unless a thread waits inside of the kernel for the right to change it.
+    may_read = not any(seen.state == "D" for tid, seen in looks.items() if tid != pid)
+    for tid in tids:
+        home = proc / str(pid) / "task" / str(tid)
+        seen = looks[tid]
+        # Where the main thread is, everything is wanted; of the others only whether they move.
+        wait = wait_of(pid, seen, libraries, proc=proc) if closely and tid == pid else Wait()
+        place = place_of(pid, seen, may_read=may_read, proc=proc) if tid == pid else FileTarget()
+        ran_s = _ran_s(home / "sched")
+        fields = _text(home / "stat").rpartition(")")[2].split()
+        yield Thread(
+            tid=tid,
+            name=_text(home / "comm").strip(),
+            state=seen.state,
+            wchan=seen.wchan,
+            syscall=seen.syscall,
+            fd=seen.syscall_fd,
+            target=seen.syscall_target,
+            path=place.path,
+            mount=place.mount,
+            sectors=place.sectors,
+            wakes=seen.wakes,
+            cpu_s=_seconds(fields[11:13]),
+            idle_s=max(0.0, now_s - ran_s) if now_s and ran_s else None,
+            limit_s=wait.limit_s,
+            shared=wait.shared,
+            owner=wait.owner,
+            libraries=wait.libraries,
+        )
+
+
+def _ran_s(path: Path) -> float:
+    """Return when a thread was last seen running, by the clock of the scheduler; 0 where the kernel does not tell."""
+    if path.parent.name == "thread-self":
+        time.sleep(0.002)  # so that this thread itself has just begun to run
+    for line in _text(path).splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "se.exec_start":
+            return seconds(value, 0.0) / 1000
+    return 0.0
+
+
+def _rank(home: Path) -> int | None:
+    """Return the rank that the launcher has given to a process. Nothing else of the environment is kept."""
+    pairs = dict(word.partition("=")[::2] for word in _text(home / "environ").split("\0"))
+    said = (natural(pairs.get(name, "")) for name in _RANKS)
+    return next((rank for rank in said if rank is not None), None)
+
+
+def _most_files(limits: str) -> int:
+    line = next((line for line in limits.splitlines() if line.startswith("Max open files")), "")
+    return _number(line.removeprefix("Max open files").split()[0]) if line else 0
+
+
+def _entries(folder: Path) -> Iterator[str]:
+    try:
+        yield from (entry.name for entry in folder.iterdir())
+    except OSError:  # it has gone, or belongs to somebody else
+        return
+
+
+def _is_empty(path: Path) -> bool:
+    try:
+        return path.stat().st_size == 0
+    except OSError:
+        return False
+
+
+def _link(path: Path) -> str:
+    try:
+        return os.fsencode(path.readlink()).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _number(text: str) -> int:
+    return natural(text) or 0
+
+
+def _seconds(ticks: list[str]) -> float:
+    return sum(map(_number, ticks)) / os.sysconf("SC_CLK_TCK")
+
+
+def _mask(text: str) -> int:
+    try:
+        return int(text, 16)
+    except ValueError:
+        return 0

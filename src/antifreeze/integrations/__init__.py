@@ -1,0 +1,3 @@
+"""Frameworks that build loaders of their own."""
+
+__all__ = []

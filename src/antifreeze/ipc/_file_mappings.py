@@ -1,0 +1,216 @@
+"""Memory that stands in a file: another process maps the file, too, instead of getting a copy.
+
+Memory that processes share is such memory: its file has no name any more, and who shares it has it open.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import ctypes
+import errno
+import fcntl
+import mmap
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from antifreeze.core import regular_opener
+from antifreeze.ipc._anonymous_memory import Access, Bytes, map_bytes
+
+_LINE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (....) ([0-9a-f]+) \S+ (\d+) +(/.*)")
+_ACCESS = {"r": mmap.ACCESS_READ, "w": mmap.ACCESS_WRITE, "c": mmap.ACCESS_COPY}
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+_DEVICE = re.compile(r"/dev/(?!shm/|zero\b)")
+_MOST_HANDED = 100
+"""How many files without a name come along: the kernel limits how many descriptors are on their way."""
+
+
+class FilePart(NamedTuple):
+    """A stretch of a file that is mapped."""
+
+    path: str
+    identity: tuple[int, int]
+    """Device and number: a file can be replaced by another one of its name."""
+    start: int
+    nbytes: int
+    access: Access
+    handle: int = -1
+    """Which of the descriptors that come along is the file's, if it has no name; else -1."""
+
+
+class _Mapping(NamedTuple):
+    begin: int
+    end: int
+    modes: str
+    start: int
+    number: int
+    path: str
+
+    @property
+    def is_written_by_others(self) -> bool:
+        """Whether what one process writes is seen by all that have it mapped.
+
+        Batches of ours do not count, nor memory that a driver has lent: it belongs to whoever has it.
+        """
+        is_lent = self.path.startswith("/memfd:antifreeze-") or bool(_DEVICE.match(self.path))
+        return self.modes[1] == "w" and self.modes[3] == "s" and not is_lent
+
+
+class Mappings:
+    """The files that this process has mapped, as they were at one moment.
+
+    ``hand`` notes a descriptor of a file that has no name, to be sent along, and returns its number.
+    """
+
+    def __init__(self, hand: Callable[[int], int] | None = None) -> None:
+        text = Path("/proc/self/maps").read_text(errors="surrogateescape") if sys.platform == "linux" else ""
+        found = [match.groups() for match in map(_LINE.fullmatch, text.splitlines()) if match]
+        self._mappings = [
+            _Mapping(int(begin, 16), int(end, 16), modes, int(start, 16), int(number), _unescaped(path))
+            for begin, end, modes, start, number, path in found
+        ]
+        self.any_shared = any(mapping.is_written_by_others for mapping in self._mappings)
+        """Whether ``is_shared`` can be true at all."""
+        self._hand, self._handed = hand, dict[tuple[int, str], tuple[int, os.stat_result]]()
+
+    def is_shared(self, memory: Bytes) -> bool:
+        """Tell whether memory is for several processes to write to: a copy of it would not be the same."""
+        mapping = self._mapping(memory) if self.any_shared else None
+        return mapping is not None and mapping.is_written_by_others
+
+    def part(self, memory: Bytes) -> FilePart | None:
+        """Return where in a file memory stands; None if it stands in none, or holds something else by now."""
+        mapping, nbytes = self._mapping(memory), len(memory)
+        if mapping is None:
+            return None
+        start = mapping.start + memory.ctypes.data - mapping.begin
+        with contextlib.suppress(OSError):
+            handle, status = self._file(mapping)
+            if status.st_ino != mapping.number or start + nbytes > status.st_size:
+                return None
+            is_private = mapping.modes[1] == "w" and mapping.modes[3] == "p"
+            if is_private and not _is_untouched(mapping):
+                return None
+            is_shared = mapping.modes[1] == "w" and mapping.modes[3] == "s"
+            access: Access = "r" if not memory.flags.writeable else "w" if is_shared else "c"
+            return FilePart(mapping.path, (status.st_dev, status.st_ino), start, nbytes, access, handle)
+        return None
+
+    def _mapping(self, memory: Bytes) -> _Mapping | None:
+        address = memory.ctypes.data
+        index = bisect.bisect_right(self._mappings, address, key=lambda mapping: mapping.begin) - 1
+        return self._mappings[index] if index >= 0 and address + len(memory) <= self._mappings[index].end else None
+
+    def _file(self, mapping: _Mapping) -> tuple[int, os.stat_result]:
+        """Return what the file is, and the number under which its descriptor comes along if it must.
+
+        Raises ``OSError`` if there is no way to it.
+        """
+        key = (mapping.number, mapping.path)
+        if key not in self._handed:
+            try:
+                return -1, os.stat(mapping.path)  # noqa: PTH116  fails for one that was deleted: it is in its name
+            except FileNotFoundError:
+                if self._hand is None or len(self._handed) >= _MOST_HANDED:
+                    raise
+            fd = _open_here(mapping)
+            self._handed[key] = (self._hand(fd), os.fstat(fd))
+        return self._handed[key]
+
+
+def _open_here(mapping: _Mapping) -> int:
+    """Return a descriptor that this process has of a file, and by which it can be mapped in the same way."""
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208  numbers
+        with contextlib.suppress(OSError):
+            fd, way = int(name), Path("/proc/self/fd", name)
+            is_it = os.fstat(fd).st_ino == mapping.number and str(way.readlink()) == mapping.path
+            if is_it and (mapping.modes[1:4:2] != "ws" or _can_write(fd)):
+                return fd
+    raise FileNotFoundError(
+        errno.ENOENT, "a file that is mapped, and that this process does not have open", mapping.path
+    )
+
+
+def _can_write(fd: int) -> bool:
+    return fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDWR
+
+
+def _unescaped(path: str) -> str:
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 8)), path)
+
+
+def _is_untouched(mapping: _Mapping) -> bool:
+    """Tell whether nothing was written to a mapping of which writing makes a copy."""
+    text = Path("/proc/self/smaps").read_text(errors="surrogateescape")
+    _, _, rest = text.partition(f"\n{mapping.begin:x}-{mapping.end:x} ")
+    found = re.search(r"^Anonymous: +(\d+) kB", rest, re.MULTILINE)
+    return found is not None and found[1] == "0"
+
+
+def map_part(part: FilePart, handles: Sequence[int] = ()) -> Bytes:
+    """Return the memory of a stretch of a file; ``handles`` are the descriptors that came along."""
+    fd = _opened(part) if part.handle < 0 else os.dup(handles[part.handle])
+    try:
+        page = part.start - part.start % mmap.ALLOCATIONGRANULARITY
+        nbytes = part.start - page + part.nbytes
+        return map_bytes(fd, nbytes, part.access, page)[part.start - page :]
+    finally:
+        os.close(fd)
+
+
+def _opened(part: FilePart) -> int:
+    fd = regular_opener(part.path, os.O_RDWR if part.access == "w" else os.O_RDONLY)
+    status = os.fstat(fd)
+    if (status.st_dev, status.st_ino) != part.identity:
+        os.close(fd)
+        raise FileNotFoundError(errno.ENOENT, "the file that the dataset has mapped was replaced by another", part.path)
+    return fd
+
+
+# -- objects that stand on a mapped file ---------------------------------------------------------------------------
+
+
+def reduce_memmap(array: Any) -> tuple[Any, ...]:
+    """Return how to make a NumPy memmap again, or what is left of one: its memory travels as that of an array does."""
+    plain = array.view(np.ndarray)
+    ends = [(count - 1) * stride for count, stride in zip(plain.shape, plain.strides, strict=True)]
+    first = sum(end for end in ends if end < 0)
+    nbytes = sum(map(abs, ends)) + plain.itemsize
+    memory = np.frombuffer((ctypes.c_uint8 * nbytes).from_address(plain.ctypes.data + first), np.uint8)
+    memory.flags.writeable = plain.flags.writeable
+    facts = {name: getattr(array, name, None) for name in ("filename", "offset", "mode")}
+    return rebuild_memmap, (memory, plain.dtype, plain.shape, plain.strides, -first, facts)
+
+
+def rebuild_memmap(
+    memory: Bytes, dtype: Any, shape: tuple[int, ...], strides: tuple[int, ...], start: int, facts: dict[str, Any]
+) -> Any:
+    """Return the array over its memory."""
+    array: Any = np.ndarray(shape, dtype, memory.data, start, strides).view(np.memmap)
+    for name, value in facts.items():
+        setattr(array, name, value)
+    return array
+
+
+def reduce_mmap(mapped: mmap.mmap) -> tuple[Any, ...] | None:
+    """Return how to map a file again; None if it is no file that is mapped."""
+    memory = np.frombuffer(mapped, np.uint8)
+    part = Mappings().part(memory) if len(memory) else None
+    return None if part is None else (rebuild_mmap, (part, mapped.tell()))
+
+
+def rebuild_mmap(part: FilePart, position: int) -> mmap.mmap:
+    """Return the file, mapped."""
+    fd = _opened(part)
+    try:
+        mapped = mmap.mmap(fd, part.nbytes, access=_ACCESS[part.access], offset=part.start)
+    finally:
+        os.close(fd)
+    mapped.seek(position)
+    return mapped

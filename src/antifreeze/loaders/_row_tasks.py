@@ -1,0 +1,141 @@
+"""Rows that threads have decoded, on their way through worker processes that run the user's functions."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from antifreeze.datasets import Delivery, Moment, UserCode, row_location
+from antifreeze.decode import Block, Rebatcher, Release
+from antifreeze.loaders._streaming_epoch import StreamingEpoch
+from antifreeze.pool import WorkerHandle
+from antifreeze.worker import Nothing, Result, Task, TaskContext, start_worker
+
+
+class LocalRows(NamedTuple):
+    """Some rows in the trainer. They are kept until their batch has come back, so that it can be made again."""
+
+    block: Block
+    start: int
+    stop: int
+    first: int
+    """The position of the first of them in the epoch."""
+
+
+class SentRows(NamedTuple):
+    """Some rows on their way to a worker."""
+
+    value: Any
+    num_rows: int
+    epoch: int
+    number: int
+    """The number in the epoch of the first of them: what their random numbers depend on."""
+
+
+class RowsProgram:
+    """Runs the user's functions on rows. Any worker can make any task at any time."""
+
+    def __init__(
+        self,
+        code: UserCode,
+        delivery: Delivery,
+        *,
+        needs_torch: bool,
+        dataset: Any = None,
+        worker_init_fn: Callable[[int], None] | None = None,
+    ) -> None:
+        self._code, self._delivery = code, delivery
+        self._dataset, self._worker_init_fn = dataset, worker_init_fn
+        self.modules = ("torch",) if needs_torch else ()
+        """What the fork server imports once for all workers."""
+
+    def start(self, context: TaskContext, seed: int) -> None:
+        """Run the user's ``worker_init_fn``."""
+        start_worker(context, seed, self._dataset, self._worker_init_fn)
+
+    def make(self, task: Task, context: TaskContext) -> Any:
+        """Return the batch that the user's functions make of the rows."""
+        rows: SentRows = task.what
+        context.seed(task.seed, rows.epoch, rows.number)
+        moment = Moment(task.seed, rows.epoch, rows.number)
+        batch = self._code.apply(self._delivery, self._batch(rows.value), rows.num_rows, context, moment, task.skip)
+        if batch is None:
+            raise Nothing
+        return batch
+
+    def _batch(self, value: Any) -> Any:
+        if isinstance(value, LocalRows):
+            return self._delivery.batch(value.block, value.start, value.stop)
+        return self._delivery.received(value)
+
+
+class RowTasks:
+    """One task for each batch that is cut from decoded rows."""
+
+    def __init__(
+        self,
+        cuts: Rebatcher,
+        hold: Callable[[int], Release],
+        delivery: Delivery,
+        course: StreamingEpoch,
+        *,
+        number: int,
+    ) -> None:
+        self._cuts, self._hold, self._delivery, self._course = cuts, hold, delivery, course
+        self._number = number
+        self._held: deque[tuple[int, Release]] = deque()
+        """Steps that were not delivered, each with how to say that its rows wait no more."""
+        self._step = self._first = 0
+        self.num_over = 0
+        """How many steps are over: those that were delivered, and those of which nothing was left to deliver."""
+
+    def next(self) -> tuple[Task, int | None] | None:
+        """Return the next task. May wait for the decoder, as long as it moves."""
+        try:
+            block, start, stop = next(self._cuts)
+        except StopIteration:
+            return None
+        self._held.append((self._step, self._hold(stop - start)))
+        here = LocalRows(*block.detach(start, stop), self._first)
+        reading = self._course.reading
+        what = SentRows(here, stop - start, reading.epoch, self._course.sample(self._first))
+        task = Task(epoch=self._number, step=self._step, seed=reading.seed, what=what)
+        self._first += stop - start
+        self._step += 1
+        return task, None
+
+    def is_ready(self) -> bool:
+        """Tell whether decoded rows are at hand."""
+        return self._cuts.is_ready()
+
+    def prepare(self, task: Task, worker: WorkerHandle) -> Task:
+        """Copy the rows into memory that the worker can see."""
+        here: LocalRows = task.what.value
+        value = self._delivery.sendable(here.block, here.start, here.stop)
+        return worker.packed(task, task.what._replace(value=value))
+
+    def came_back(self, task: Task, result: Result, slot: int) -> None:
+        """Rows do not depend on results."""
+
+    def consume(self, result: Result) -> None:
+        """Count the steps, and no longer the rows of those that are over."""
+        self.num_over = result.step + 1
+        while self._held and self._held[0][0] <= result.step:
+            self._held.popleft()[1]()
+
+    def is_over(self, slot: int | None) -> bool:  # noqa: ARG002
+        """Rows are for any worker."""
+        return False
+
+    def give_up(self, slot: int) -> None:
+        """One row leads to no other."""
+
+    def begun_again(self, ends: Mapping[int, bytes]) -> None:
+        """Rows are sent with each task."""
+
+    def name(self, task: Task, sample: str, position: int) -> str:  # noqa: ARG002
+        """Return in words which row, or which rows, something is about."""
+        steps = self._course.steps
+        step = steps.first // steps.global_batch + task.step
+        return row_location(self._course.name, task.what.value.first, step, position)

@@ -1,0 +1,396 @@
+"""Handles of SQLite, HDF5 and LMDB, opened again in a worker by what they say of themselves.
+
+None of the libraries is imported for this: only if a script has done so can there be a handle. None of the handles may
+be used after a fork; ``_reopen`` says how each is kept from it. What cannot be found out, or would not be the same in a
+worker (an open transaction, a file that is open for writing, a cursor with rows that were not fetched), is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import importlib
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from antifreeze.core import NotPicklable
+from antifreeze.payload._reopen import PER_WORKER, open_in_worker
+
+Reduce = Callable[[Any], Any]
+
+
+def _identity(path: str) -> tuple[int, int]:
+    status = Path(path).stat()
+    return status.st_dev, status.st_ino
+
+
+def _check(path: str, identity: tuple[int, int]) -> None:
+    if _identity(path) != identity:
+        raise FileNotFoundError(errno.ENOENT, "the file that the dataset has open was replaced by another", path)
+
+
+def _refused(problem: str, hint: str) -> NotPicklable:
+    return NotPicklable(problem, hint=hint, path="")
+
+
+# -- SQLite --------------------------------------------------------------------------------------------------------
+
+_PRAGMAS = ("busy_timeout", "cache_size", "mmap_size", "query_only", "temp_store", "foreign_keys", "recursive_triggers")
+"""Settings of a connection that it can be asked for."""
+
+
+class _Database(NamedTuple):
+    """One of the databases of a connection: in a file, or in memory."""
+
+    name: str
+    path: str
+    identity: tuple[int, int] | None
+    content: bytes
+
+
+class _Sqlite(NamedTuple):
+    """What it takes to connect again; nothing if the connection is closed."""
+
+    databases: tuple[_Database, ...]
+    pragmas: tuple[tuple[str, int], ...] = ()
+    options: dict[str, Any] = {}  # noqa: RUF012  it is not changed
+
+
+def sqlite_reducers(sqlite3: Any) -> Iterator[tuple[type, Reduce]]:
+    """Yield the kinds of handles of SQLite, and how each is taken apart."""
+    yield sqlite3.Connection, _reduce_connection
+    yield sqlite3.Cursor, _reduce_cursor
+
+
+def _reduce_connection(connection: Any) -> Any:
+    """Return how to connect again: to the same files, and to copies of what is in memory."""
+    state = {name: getattr(connection, name) for name in ("row_factory", "text_factory")}
+    members = dict(getattr(connection, "__dict__", {}))
+    facts = _sqlite_facts(connection)
+    # Order: factories may lead back to the dataset, and are set when the connection is known to the pickle.
+    return _make_connection, (type(connection), facts), (state, members), None, None, _set_connection
+
+
+def _sqlite_facts(connection: Any) -> _Sqlite:
+    sqlite3: Any = sys.modules["sqlite3"]
+    try:
+        is_busy = connection.in_transaction
+    except sqlite3.ProgrammingError:
+        return _Sqlite(())
+    if is_busy:
+        raise _refused(
+            "a sqlite3.Connection with an open transaction cannot be sent: workers would not see its changes",
+            "call commit() before iterating",
+        )
+    before, connection.text_factory = connection.text_factory, str
+    try:
+        ask = functools.partial(_asked, sqlite3.Cursor(connection))
+        databases = tuple(_database(connection, ask, name, path) for _, name, path in ask("PRAGMA database_list"))
+        pragmas = [(name, ask(f"PRAGMA {name}")) for name in _PRAGMAS]
+        options = {"detect_types": _detected_types(sqlite3, ask), "isolation_level": connection.isolation_level}
+        if hasattr(connection, "autocommit"):
+            options["autocommit"] = connection.autocommit
+    except sqlite3.ProgrammingError as error:
+        raise _refused(
+            f"a sqlite3.Connection that another thread has made cannot be asked for its database: {error}",
+            "pass check_same_thread=False to sqlite3.connect, or connect in the worker",
+        ) from error
+    finally:
+        connection.text_factory = before
+    return _Sqlite(databases, tuple((name, int(found[0][0])) for name, found in pragmas if found), options)
+
+
+def _asked(cursor: Any, statement: str) -> list[Any]:
+    cursor.row_factory = None
+    found: list[Any] = cursor.execute(statement).fetchall()
+    return found
+
+
+def _database(connection: Any, ask: Callable[[str], list[Any]], name: str, path: str) -> _Database:
+    if path:
+        return _Database(name, path, _identity(path), b"")
+    quoted = name.replace('"', '""')
+    (num_objects,) = ask(f'SELECT count(*) FROM "{quoted}".sqlite_master')[0]  # noqa: S608  a name that it told
+    if name == "temp" and num_objects:
+        raise _refused(
+            "a sqlite3.Connection with temporary tables cannot be sent: they belong to the connection",
+            "connect in the worker, when the connection is first used, and create them there",
+        )
+    return _Database(name, "", None, connection.serialize(name=name) if num_objects else b"")
+
+
+def _detected_types(sqlite3: Any, ask: Callable[[str], list[Any]]) -> int:
+    """Return the argument ``detect_types``, which a connection does not tell.
+
+    With it, values are converted by the type of their column. Without it, workers would deliver texts for dates. So two
+    converters are registered that convert as SQLite does, and note whether they are asked. The table of all tables
+    has a column of the type ``int``.
+    """
+    seen, thread, name = set[int](), threading.get_ident(), "ANTIFREEZE"
+
+    def note(flag: int, value: bytes) -> int:
+        if threading.get_ident() == thread:
+            seen.add(flag)
+        return int(value)
+
+    added = {name: sqlite3.PARSE_COLNAMES, "INT": sqlite3.PARSE_DECLTYPES}
+    before = dict(sqlite3.converters)
+    try:
+        sqlite3.converters.update({key: functools.partial(note, flag) for key, flag in added.items()})
+        ask(f'SELECT 1 AS "one [{name}]"')
+        ask("SELECT rootpage FROM sqlite_master LIMIT 1")
+    finally:
+        for key in added:
+            sqlite3.converters.pop(key, None)
+            if key in before:
+                sqlite3.converters[key] = before[key]
+    return sum(seen)
+
+
+def _make_connection(kind: Any, facts: _Sqlite) -> Any:
+    connection = kind.__new__(kind)
+    open_in_worker(functools.partial(_connect, connection, facts))
+    return connection
+
+
+def _connect(connection: Any, facts: _Sqlite) -> None:
+    from urllib.parse import quote  # which few workers need
+
+    sqlite3: Any = importlib.import_module("sqlite3")
+    main = next((found for found in facts.databases if found.name == "main"), None)
+    # Never created: a database that is gone is an error, not an empty one.
+    target = f"file:{quote(os.fsencode(main.path))}?mode=rw" if main is not None and main.path else ":memory:"
+    sqlite3.Connection.__init__(connection, target, uri=True, check_same_thread=False, **facts.options)
+    if main is None:
+        sqlite3.Connection.close(connection)
+        return
+    cursor = sqlite3.Cursor(connection)
+    for found in facts.databases:
+        if found.identity is not None:
+            _check(found.path, found.identity)
+        if found.name not in ("main", "temp"):
+            cursor.execute("ATTACH ? AS ?", (found.path or ":memory:", found.name))
+        if found.content:
+            sqlite3.Connection.deserialize(connection, found.content, name=found.name)
+    for name, value in facts.pragmas:
+        cursor.execute(f"PRAGMA {name} = {value}").fetchall()
+
+
+def _set_connection(connection: Any, state: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    factories, members = state
+    if members:
+        connection.__dict__.update(members)
+    open_in_worker(functools.partial(_set_factories, connection, factories))
+
+
+def _set_factories(connection: Any, factories: dict[str, Any]) -> None:
+    for name, value in factories.items():
+        setattr(connection, name, value)
+
+
+def _reduce_cursor(cursor: Any) -> Any:
+    """Return how to make a cursor again that has nothing to fetch."""
+    if cursor.description is not None:
+        raise _refused(
+            "a sqlite3.Cursor that has run a query cannot be sent: the rows that are left would be lost",
+            "keep the connection, and call connection.execute() in the worker",
+        )
+    return _make_cursor, (type(cursor), cursor.connection, cursor.arraysize)
+
+
+def _make_cursor(kind: Any, connection: Any, arraysize: int) -> Any:
+    cursor = kind.__new__(kind)
+
+    def begin() -> None:
+        importlib.import_module("sqlite3").Cursor.__init__(cursor, connection)
+        cursor.arraysize, cursor.row_factory = arraysize, connection.row_factory
+
+    open_in_worker(begin)
+    return cursor
+
+
+# -- HDF5 ----------------------------------------------------------------------------------------------------------
+
+_H5_HINT = "open the file with mode 'r', or in the worker, when it is first used (in __getitem__)"
+
+
+class _H5File(NamedTuple):
+    """What it takes to open a file again."""
+
+    path: str
+    identity: tuple[int, int]
+    options: tuple[tuple[str, Any], ...]
+
+
+def h5py_reducers(h5py: Any) -> Iterator[tuple[type, Reduce]]:
+    """Yield the kinds of handles of h5py, and how each is taken apart."""
+    yield h5py.Group, _reduce_h5  # a File is one
+    yield h5py.Dataset, _reduce_h5
+    yield h5py.AttributeManager, _reduce_h5_attributes
+    for kind in (h5py.h5f.FileID, h5py.h5g.GroupID, h5py.h5d.DatasetID, h5py.h5a.AttrID):
+        yield kind, _refuse_h5_id
+
+
+def _reduce_h5(found: Any) -> Any:
+    if not found:
+        return _make_closed_h5, (type(found),)
+    h5py: Any = sys.modules["h5py"]
+    file = _h5_file(found.file)
+    name = None if isinstance(found, h5py.File) else found.name
+    if name is None and not isinstance(found, h5py.File):
+        raise _refused("an h5py object without a name cannot be found again in a worker", _H5_HINT)
+    own = {key: value for key, value in vars(found).items() if not key.startswith("_")}
+    return _make_h5, (type(found), file, name), own or None
+
+
+def _h5_file(file: Any) -> _H5File:
+    """Return how to open a file again that is open for reading."""
+    if file.mode != "r":
+        raise _refused(f"an h5py file that is open for writing (mode {file.mode!r}) cannot be sent", _H5_HINT)
+    properties, driver = file.id.get_access_plist(), file.driver
+    options: dict[str, Any] = {"libver": file.libver, "swmr": file.swmr_mode}
+    options |= dict(zip(("rdcc_nslots", "rdcc_nbytes", "rdcc_w0"), properties.get_cache()[1:], strict=True))
+    if driver == "core":
+        options |= dict(zip(("block_size", "backing_store"), properties.get_fapl_core(), strict=True))
+    elif driver == "family":
+        options["memb_size"] = properties.get_fapl_family()[0]
+    elif driver not in ("sec2", "stdio"):
+        raise _refused(f"an h5py file with the driver {driver!r} cannot be opened again in a worker", _H5_HINT)
+    with contextlib.suppress(AttributeError):  # of an older HDF5
+        is_locked, ignores_errors = properties.get_file_locking()
+        options["locking"] = "best-effort" if is_locked and ignores_errors else bool(is_locked)
+    path = str(Path(file.filename).absolute())
+    if driver == "sec2":
+        options["driver"] = None
+        if sys.platform == "linux":  # which knows where it is also after a change of directory
+            path = str(Path(f"/proc/self/fd/{file.id.get_vfd_handle()}").readlink())
+    else:
+        options["driver"] = driver
+    real = path % 0 if driver == "family" else path
+    if not Path(real).exists():
+        raise _refused(f"the h5py file {path} is not there any more, and cannot be opened in a worker", _H5_HINT)
+    return _H5File(path, _identity(real), tuple(options.items()))
+
+
+def _reduce_h5_attributes(found: Any) -> Any:
+    h5py: Any = sys.modules["h5py"]
+    name = h5py.h5i.get_name(found._id)
+    if name is None:
+        raise _refused("attributes of an h5py object without a name cannot be found again in a worker", _H5_HINT)
+    return _make_h5_attributes, (_h5_file(h5py.File(found._id)), name)
+
+
+def _refuse_h5_id(found: Any) -> Any:
+    # h5py would send the number, which is that of another object in a worker.
+    raise _refused(f"a {type(found).__name__} of h5py cannot be sent", "keep the h5py.File, Group or Dataset instead")
+
+
+def _make_h5(kind: Any, file: _H5File, name: str | None) -> Any:
+    made = kind.__new__(kind)
+    open_in_worker(functools.partial(_open_h5, made, file, name))
+    return made
+
+
+def _open_h5(made: Any, file: _H5File, name: str | None) -> None:
+    h5py: Any = importlib.import_module("h5py")
+    if name is None:
+        _check(file.path % 0 if dict(file.options)["driver"] == "family" else file.path, file.identity)
+        h5py.File.__init__(made, file.path, "r", **dict(file.options))
+    elif isinstance(made, h5py.Dataset):
+        h5py.Dataset.__init__(made, _whole(file)[name].id, readonly=True)
+    else:
+        h5py.Group.__init__(made, _whole(file)[name].id)
+
+
+@functools.cache
+def _whole(file: _H5File) -> Any:
+    """Return the file that groups and datasets of this process are found in."""
+    h5py: Any = importlib.import_module("h5py")
+    made = h5py.File.__new__(h5py.File)
+    _open_h5(made, file, None)
+    return made
+
+
+def _make_h5_attributes(file: _H5File, name: bytes) -> Any:
+    h5py: Any = importlib.import_module("h5py")
+    made = h5py.AttributeManager.__new__(h5py.AttributeManager)
+    open_in_worker(lambda: h5py.AttributeManager.__init__(made, _whole(file)[name]))
+    return made
+
+
+def _make_closed_h5(kind: Any) -> Any:
+    h5py: Any = importlib.import_module("h5py")
+    made = kind.__new__(kind)
+    ids = ((h5py.File, h5py.h5f.FileID), (h5py.Dataset, h5py.h5d.DatasetID), (h5py.Group, h5py.h5g.GroupID))
+    made._id = next(make(0) for known, make in ids if issubclass(kind, known))
+    return made
+
+
+# -- LMDB ----------------------------------------------------------------------------------------------------------
+
+_LMDB_HINT = "keep the lmdb.Environment in the dataset, and begin the transaction or open the database in the worker"
+_MAX_DBS = 128
+"""An environment does not tell how many named databases may be open; the memory for these is small."""
+
+
+class LmdbHandles:
+    """The environments that a pickle has met: a transaction does not tell which one it is of."""
+
+    def __init__(self) -> None:
+        self._environments: list[Any] = []
+
+    def reducers(self, lmdb: Any) -> Iterator[tuple[type, Reduce]]:
+        """Yield the kinds of handles of LMDB, and how each is taken apart."""
+        yield lmdb.Environment, self._environment
+        yield lmdb.Transaction, self._transaction
+        yield lmdb._Database, _refuse_database
+
+    def _environment(self, environment: Any) -> Any:
+        lmdb: Any = sys.modules["lmdb"]
+        try:
+            path, flags = str(Path(environment.path()).absolute()), environment.flags()
+        except lmdb.Error as error:
+            raise _refused(f"a closed lmdb.Environment cannot be sent: {error}", "set it to None") from error
+        self._environments.append(environment)
+        options = {"map_size": environment.info()["map_size"], "max_readers": environment.max_readers(), **flags}
+        data = str(Path(path, "data.mdb")) if flags["subdir"] else path
+        return _make_environment, (path, (data, _identity(data)), options)
+
+    def _transaction(self, transaction: Any) -> Any:
+        """Return how to begin a transaction again that reads: it sees what is there when the worker starts."""
+        lmdb: Any = sys.modules["lmdb"]
+        for environment in self._environments:
+            main = environment.open_db()
+            with contextlib.suppress(lmdb.Error):  # it is of another environment, or has ended
+                is_main = transaction.stat(main) == transaction.stat()
+                if not is_main or transaction.id() > environment.info()["last_txnid"]:
+                    break
+                with transaction.cursor() as cursor:
+                    buffers = cursor.first() and not isinstance(cursor.key(), bytes)
+                return _begin, (environment, buffers)
+        raise _refused(
+            "an lmdb.Transaction can be sent only if it reads the main database of an environment that is an earlier "
+            "attribute of the dataset",
+            _LMDB_HINT,
+        )
+
+
+def _refuse_database(_: Any) -> Any:
+    raise _refused("a database handle of lmdb cannot be sent: it does not tell its name", _LMDB_HINT)
+
+
+def _make_environment(path: str, data: tuple[str, tuple[int, int]], options: dict[str, Any]) -> Any:
+    _check(*data)
+    return importlib.import_module("lmdb").Environment(path, max_dbs=_MAX_DBS, create=False, **options)
+
+
+def _begin(environment: Any, buffers: bool) -> Any:
+    return environment.begin(buffers=buffers)
+
+
+PER_WORKER[_make_environment] = "an lmdb environment"

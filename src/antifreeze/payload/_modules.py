@@ -1,0 +1,108 @@
+"""Whether workers will import torch: then the fork server does it once for all of them, and is told where it is."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+import sysconfig
+from collections.abc import Collection, Iterable
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any
+
+from antifreeze.payload._inspection import class_members, module_members
+
+_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_INSTALLED = ("site-packages", "dist-packages")
+_MOST = 500
+_NOT_LOOKED_AT = sys.stdlib_module_names | {"antifreeze"}
+"""Torch patches functions of its own into the standard library."""
+
+
+def needs_torch(names: Iterable[str]) -> bool:
+    """Tell whether any of these modules is of torch, or has something of torch among its names.
+
+    A guess that only changes how fast workers start: a module that is not found out imports torch by itself.
+    """
+    if "torch" not in sys.modules:
+        return False
+    queue, seen = list(names), set[str]()
+    while queue and len(seen) < _MOST:
+        name = queue.pop()
+        if name in seen or name.partition(".")[0] in _NOT_LOOKED_AT:
+            continue
+        seen.add(name)
+        if name.partition(".")[0] == "torch":
+            return True
+        module = sys.modules.get(name)
+        # What a script or a notebook has imported is not needed by what was taken from it by value.
+        if module is None or name == "__main__":
+            continue
+        uses = {_module_of(value) for value in list(module_members(module).values())} - {""}
+        if any(use.partition(".")[0] == "torch" for use in uses):
+            return True
+        if not is_library(module):
+            queue += uses
+    return False
+
+
+def sources_of(package: str) -> list[tuple[str, str]]:
+    """Return the modules of a package that this process has loaded from files, in the order in which it did."""
+    found = []
+    for name, module in list(sys.modules.items()):
+        is_part = name.partition(".")[0] == package and issubclass(type(module), ModuleType)
+        spec = module_members(module).get("__spec__") if is_part else None
+        if spec is not None and spec.name == name and isinstance(spec.loader, SourceFileLoader):
+            found.append((name, spec.loader.path))
+    return found
+
+
+def own_sources(by_value: Collection[str], names: Iterable[str] | None = None) -> dict[str, tuple[int, int]]:
+    """Return when the files of the user's own modules, or of those with these names, were changed, and their sizes.
+
+    A process that has imported one of them must not be used after it was edited and loaded again.
+    """
+    found = {}
+    for name in list(sys.modules) if names is None else names:
+        module: Any = sys.modules.get(name)
+        if name in by_value or not issubclass(type(module), ModuleType) or is_library(module):
+            continue
+        with contextlib.suppress(OSError, ValueError):
+            status = os.stat(module_members(module)["__file__"])  # noqa: PTH116  for hundreds of modules in every epoch
+            found[name] = (status.st_mtime_ns, status.st_size)
+    return found
+
+
+def _module_of(value: Any) -> str:
+    kind = type(value)
+    if issubclass(kind, ModuleType):
+        name = module_members(value).get("__name__")
+    elif issubclass(kind, type):
+        name = class_members(value).get("__module__")
+    elif issubclass(kind, FunctionType | BuiltinFunctionType):
+        name = value.__module__
+    else:
+        name = class_members(kind).get("__module__")
+    return name if isinstance(name, str) and not name.startswith("antifreeze") else ""
+
+
+def is_library(module: ModuleType) -> bool:
+    """Tell whether a module is not the user's own: installed, of the standard library, or without a file."""
+    file = module_members(module).get("__file__")
+    return not isinstance(file, str) or _is_installed(file)
+
+
+@functools.cache
+def _is_installed(file: str) -> bool:
+    within = any(f"{os.sep}{name}{os.sep}" in file for name in _INSTALLED)
+    return not Path(file).is_absolute() or within or file.startswith((*_LIBRARIES, *_installed_folders()))
+
+
+@functools.cache
+def _installed_folders() -> tuple[str, ...]:
+    """Return the folders of the path that an installer has filled, such as by ``pip install --target``."""
+    found = {os.path.abspath(entry) for entry in sys.path if entry}  # noqa: PTH100  as modules have it in __file__
+    return tuple(entry + os.sep for entry in found if any(Path(entry).glob("*.dist-info")))

@@ -1,0 +1,216 @@
+"""The program, taken apart once for all workers: large buffers stand in one piece of memory that they share."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import io
+import itertools
+import os
+import pickle
+import sys
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from antifreeze.core import get_logger
+from antifreeze.ipc import FilePart, Mappings, create, map_bytes
+from antifreeze.payload._layout import BytesAt, PayloadLayout
+from antifreeze.payload._modules import needs_torch
+from antifreeze.payload._pickler import Lists, Pickler, registered, spawning
+from antifreeze.payload._process_local import HandleTransfer
+from antifreeze.payload._shared_list import SentList
+from antifreeze.payload._unpicklable import explained
+
+logger = get_logger()
+
+_memcmp = ctypes.CDLL(None).memcmp
+_memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+_LARGE = 1 << 16
+"""What takes as much and stands in a file is not copied."""
+_ALIGN = 64
+_TORCH_TEXT = pickle.SHORT_BINUNICODE + b"\x05torch"
+_CHUNK = 1 << 26
+_NOT_SHARED = (
+    "antifreeze: %s bytes of the dataset stand in memory that processes share, but workers get a copy: no file that is "
+    "open here leads to it. What is written to it later is not seen on the other side. tensor.share_memory_(), "
+    "multiprocessing.Array and multiprocessing.shared_memory make memory that stays shared"
+)
+
+
+class Payload:
+    """What every worker of a loader is started with. Closes its memory when nobody needs it any more."""
+
+    def __init__(
+        self, fd: int, layout: PayloadLayout, transfer: HandleTransfer, modules: tuple[str, ...], found: _Found
+    ) -> None:
+        self.fd, self.layout, self.modules = fd, layout, modules
+        self.libraries = found.libraries
+        self.per_worker_reason = found.per_worker_reason
+        """Why each worker has to load this for itself, in a sentence; empty if it may be a fork of one that has."""
+        self._transfer = transfer
+        self._found = replace(found, buffers=[])  # which are the user's, and may be large
+        self._memory = map_bytes(fd, os.fstat(fd).st_size, "c")
+
+    def fds(self) -> list[int]:
+        """Return descriptors to send along, for the receiver; the channel closes them."""
+        return [os.dup(fd) for fd in (self.fd, *self._transfer.fds)]
+
+    def is_same(self, found: _Found) -> bool:
+        """True if the same program was taken apart again: nothing of it was changed in the meantime."""
+        if self.fd < 0 or not found.is_alike(self._found):
+            return False
+        places = zip(found.buffers, self.layout.pieces, strict=True)
+        copies = [
+            (raw, self._memory[place[0] : sum(place)]) for raw, place in places if not isinstance(place, FilePart)
+        ]
+        return all(_are_equal(raw, copy) for raw, copy in copies)
+
+    def lists(self) -> Lists:
+        """Return large lists that need not be looked at item by item, if they are found again."""
+        places = iter(self.layout.pieces[len(self.layout.pieces) - sum(s.num_buffers for s in self.layout.lists) :])
+        raws = []
+        for sent in self.layout.lists:
+            taken: Any = itertools.islice(places, sent.num_buffers)
+            raws.append([self._memory[start : start + nbytes] for start, nbytes in taken])
+        return Lists(self._found.snapshots, self.layout.lists, raws)
+
+    def close(self) -> None:
+        """Let go of the memory; workers that live keep theirs. May be called twice."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+        self._transfer.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A program that was taken apart, before anything of it is copied."""
+
+    buffers: list[Any]
+    """Its pickle, then the memory beside that."""
+    pieces: list[BytesAt]
+    nbytes: int
+    lists: list[SentList]
+    libraries: tuple[str, ...]
+    modules: tuple[str, ...]
+    handles: list[Any]
+    snapshots: list[list[Any]]
+    """The items of large lists as they were. None of these can change, so that the same ones are the same list."""
+    per_worker_reason: str
+
+    def is_alike(self, other: _Found) -> bool:
+        """True if the two differ in the content of their buffers at the most."""
+        return (
+            self.pieces == other.pieces
+            and self.lists == other.lists
+            and self.libraries == other.libraries
+            and self.modules == other.modules
+            and self.handles == other.handles
+        )
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    places = one.ctypes.data, other.ctypes.data
+    return one.nbytes == other.nbytes and (places[0] == places[1] or not _memcmp(*places, one.nbytes))
+
+
+def make_payload(
+    program: Any,
+    by_value: set[str],
+    before: Payload | None = None,
+    replaced: AbstractSet[tuple[str, str]] = frozenset(),
+) -> Payload:
+    """Take a program apart; return ``before`` if that is the same one.
+
+    ``by_value`` names modules that exist only in this process, ``replaced`` what was replaced in libraries.
+    """
+    transfer = HandleTransfer()
+    fd = -1
+    try:
+        found = _taken_apart(program, by_value, transfer, before, replaced)
+        if before is not None and before.is_same(found):
+            transfer.close()
+            return before
+        tracker = transfer.duplicate_tracker()
+        fd = create("antifreeze-dataset", found.nbytes)
+        for raw, piece in zip(found.buffers, found.pieces, strict=True):
+            if not isinstance(piece, FilePart):
+                _write(fd, raw, piece[0])
+        if sys.platform == "linux":
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
+    except BaseException:
+        transfer.close()
+        if fd >= 0:
+            os.close(fd)
+        raise
+    return Payload(fd, PayloadLayout(found.pieces, found.lists, tracker), transfer, found.modules, found)
+
+
+def _taken_apart(
+    program: Any,
+    by_value: set[str],
+    transfer: HandleTransfer,
+    before: Payload | None,
+    replaced: AbstractSet[tuple[str, str]],
+) -> _Found:
+    file, lists = io.BytesIO(), before.lists() if before is not None else None
+    pickler = Pickler(file, transfer, lists, replaced=replaced)
+    with spawning(transfer), registered(by_value):
+        try:
+            pickler.dump(program)
+        except Exception as error:
+            raise explained(program, error) from error
+    lists = pickler.lists
+    columns = [np.ascontiguousarray(raw).view(np.uint8) for raws in lists.raws for raw in raws]
+    buffers = [np.frombuffer(file.getbuffer(), np.uint8), *pickler.beside.raws, *columns]
+    pieces, nbytes = _layout(buffers, pickler.beside.mappings, num_own=len(columns))
+    libraries = ("torch",) if _uses_torch(pickler.modules, file) else getattr(program, "modules", ())
+    modules = tuple(name for name in pickler.modules if name not in {"__main__", "__mp_main__", *by_value})
+    return _Found(
+        buffers=buffers,
+        pieces=pieces,
+        nbytes=nbytes,
+        lists=lists.sent,
+        libraries=libraries,
+        modules=modules,
+        handles=transfer.identities(),
+        snapshots=lists.snapshots,
+        per_worker_reason=pickler.per_worker_reason,
+    )
+
+
+def _uses_torch(modules: Iterable[str], file: io.BytesIO) -> bool:
+    """Guess whether workers will import torch: a module may have it, or the text "torch" be a setting.
+
+    A table of Hugging Face that delivers tensors has the text, and imports torch with its first row.
+    """
+    file.seek(0)
+    return needs_torch(modules) or ("torch" in sys.modules and _TORCH_TEXT in file.read(1 << 20))
+
+
+def _layout(raws: list[Any], mappings: Mappings, *, num_own: int) -> tuple[list[BytesAt], int]:
+    """Return where each buffer is put, and how much memory is needed beside files; the last ``num_own`` are ours."""
+    pieces: list[BytesAt] = []
+    start = 0
+    for left, raw in zip(range(len(raws), 0, -1), raws, strict=True):
+        shared = left > num_own and mappings.is_shared(raw)
+        part = mappings.part(raw) if left > num_own and (shared or len(raw) >= _LARGE) else None
+        if shared and part is None:
+            logger.warning(_NOT_SHARED, len(raw))
+        pieces.append(part or (start, len(raw)))
+        start += 0 if part else -(-len(raw) // _ALIGN) * _ALIGN
+    return pieces, start
+
+
+def _write(fd: int, raw: Any, start: int) -> None:
+    view = memoryview(raw)
+    while len(view):
+        count = os.pwrite(fd, view[:_CHUNK], start)
+        view, start = view[count:], start + count

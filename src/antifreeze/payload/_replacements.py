@@ -1,0 +1,323 @@
+"""Functions and classes that the script has put in place of others: ``json.dumps = mine``, ``unittest.mock.patch``.
+
+Workers import modules, and would use the originals. A replacement is recognised by where it comes from, since what
+a module has looked like before is not known:
+
+* In a module of a library: functions and classes of the user's own modules, in whatever wrapping, and mocks. No library
+  has them when it is imported.
+* In a module of the user's own: mocks, and functions of the script or of tests, unless the module's own source
+  imports these.
+* In a module of a library that the user's code has by name: a function that another library has under the same name,
+  if the module's own source has a ``def`` for it: ``json.dumps = orjson.dumps``. It is sent as a name. Under any other
+  name it would rather be the other library that has put it there, and does so again when a worker imports it.
+
+All modules are looked at, since what is called through another library may be replaced, too. With torch, pandas and
+transformers, these are 200,000 values; to look at them takes 70 ms the first time, and 35 ms later: modules that
+have the same objects as the last time are skipped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from itertools import chain
+from operator import attrgetter, methodcaller
+from pathlib import PurePath
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any, NamedTuple
+
+from antifreeze.core import get_logger
+from antifreeze.payload._inspection import attributes, class_members, module_members
+from antifreeze.payload._modules import is_library
+from antifreeze.payload._patches import Patch
+
+logger = get_logger()
+
+_MAX_NBYTES = 1 << 20
+_MAX_PATCHES = 200
+_PARTS: dict[type, tuple[str, ...]] = {
+    MethodType: ("__func__",),
+    staticmethod: ("__func__",),
+    classmethod: ("__func__",),
+    property: ("fget", "fset", "fdel"),
+    functools.partial: ("func",),
+    functools.partialmethod: ("func",),
+    functools._lru_cache_wrapper: ("__wrapped__",),
+}
+"""What wraps a function, and where it has it."""
+_OF_THE_WORKER = frozenset({"time", "os", "posix", "threading", "select", "selectors", "socket", "signal", "mmap"})
+_OF_THE_WORKER |= {"fcntl", "struct", "pickle"}
+"""What workers themselves run on is left as it is there."""
+_TOOLS = frozenset({"antifreeze", "pydevd", "debugpy", "_pydevd_bundle", "_pydev_bundle", "_pydevd_frame_eval"})
+"""Debuggers may be installed anywhere, and replace functions in every process by themselves."""
+_INTERNALS: tuple[str, ...] = (
+    "sympy",
+    "mpmath",
+    "torch._dynamo",
+    "torch._inductor",
+    "torch._functorch",
+    "torch._higher_order_ops",
+)
+_INTERNALS += ("torch.distributed", "torch.fx", "torch.ao", "torch.onnx", "torch._numpy", "torch._refs", "torch._prims")
+"""A third of all that importing torch brings along, which no dataset calls."""
+_TESTS = ("test_*.py", "*_test.py", "conftest.py")
+
+_NO_WORD = "antifreeze: %s was replaced in this process, but workers use the original: %s"
+_told: set[str] = set()
+_values_of = methodcaller("values")
+
+
+class Replacement(NamedTuple):
+    """Something in place of another, and where."""
+
+    module: str
+    name: str
+    value: Any
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Where it is, as functions say where they are from."""
+        return self.module, self.name
+
+
+_seen: dict[int, _Look] = {}
+_seen_with: set[str] = set()
+
+
+def find_replacements(by_value: set[str]) -> list[Replacement]:
+    """Return what was replaced in the modules of this process. ``by_value`` names those that exist only here."""
+    modules = {name: found for name, found in list(sys.modules.items()) if _is_looked_at(name, found)}
+    sources = _Sources(modules, by_value)
+    if _seen_with != by_value:  # then other modules are the user's own
+        _seen.clear()
+        _seen_with.clear()
+        _seen_with.update(by_value)
+    found: list[Replacement] = []
+    internals = tuple(f"{each}." for each in _INTERNALS)
+    for name, module in modules.items():
+        if name not in sources.scripts and not name.startswith(internals):
+            found += [each for each in _in_module(name, module, sources) if not _is_hook(each)]
+    found += [each for each in _of_other_libraries(sources) if not _is_hook(each)]
+    return found + list(_kept_originals({each.place for each in found}, sources))
+
+
+class _Sources:
+    """Which modules are the user's own. Functions are told apart by the variables of their module, which is fast."""
+
+    def __init__(self, modules: Mapping[str, ModuleType], by_value: set[str]) -> None:
+        own = {name: found for name, found in modules.items() if name in by_value or _is_own(name, found)}
+        own = {name: found for name, found in own.items() if name.partition(".")[0] not in _TOOLS}
+        self.scripts = {name for name in own if name in by_value or _is_script(name, own[name])}
+        self.own = own
+        self.variables = {id(module_members(found)): name for name, found in own.items()}
+        libraries = {name: found for name, found in modules.items() if name not in own}
+        self.of_libraries = {id(module_members(found)) for found in libraries.values()}
+        mock: Any = sys.modules.get("unittest.mock")
+        self.mock: type | None = getattr(mock, "NonCallableMock", None)
+        self.wrappers = frozenset({*_PARTS, *(_derived(self.mock) if self.mock else [])})
+        self.metaclasses = frozenset(_derived(type))
+
+    def origin(self, value: Any) -> str | None:
+        """Return the module of the user's that something is from; "mock" if it is one, None if it is a library's."""
+        kind = type(value)
+        if kind is FunctionType:
+            variables = id(value.__globals__)
+            if variables in self.of_libraries or variables in self.variables or self.mock is None:
+                return self.variables.get(variables)
+            return "mock" if issubclass(type(attributes(value).get("mock")), self.mock) else None  # autospec=True
+        if (parts := _PARTS.get(kind)) is not None:
+            return next(filter(None, [self.origin(getattr(value, part)) for part in parts]), None)
+        if issubclass(kind, type):
+            module = class_members(value).get("__module__")
+            return module if module in self.own else None
+        return "mock" if self.mock is not None and issubclass(kind, self.mock) else None
+
+
+def _is_looked_at(name: str, module: Any) -> bool:
+    is_module = issubclass(type(module), ModuleType) and name.partition(".")[0] != "antifreeze"
+    return is_module and (module_members(module).get("__name__") == name or name == "__main__")
+
+
+def _is_own(name: str, module: ModuleType) -> bool:
+    return name in ("__main__", "__mp_main__") or not is_library(module)
+
+
+def _is_script(name: str, module: ModuleType) -> bool:
+    """True for what other modules do not import: the script, and tests."""
+    file = PurePath(str(module_members(module).get("__file__")))
+    return name in ("__main__", "__mp_main__") or any(file.match(pattern) for pattern in _TESTS)
+
+
+def _is_hook(found: Replacement) -> bool:
+    """True for what Python calls at the end of a program or of a thread: no worker comes there."""
+    return found.module == "sys" or (found.module == "threading" and found.name.endswith("hook"))
+
+
+# -- what looks replaced -------------------------------------------------------------------------------------------
+
+
+def _in_module(name: str, module: ModuleType, sources: _Sources) -> list[Replacement]:
+    look = _seen.get(id(module))
+    if look is None or not look.is_current():
+        look = _seen[id(module)] = _Look(name, module, sources)
+    return look.found
+
+
+class _Look:
+    """What a module and its classes had when they were looked at, and what of it is a replacement."""
+
+    __slots__ = ("_owners", "_values", "found")
+
+    def __init__(self, name: str, module: ModuleType, sources: _Sources) -> None:
+        members, metaclasses = module_members(module), sources.metaclasses
+        self._owners: list[Mapping[str, Any]] = [members]
+        self.found = [Replacement(name, key, members[key]) for key in _suspects(name, members, sources)]
+        for key, kind in [(key, value) for key, value in list(members.items()) if type(value) in metaclasses]:
+            inside = class_members(kind)
+            home = inside.get("__module__")
+            if home == name:
+                # By its own name, if the module has several for it.
+                if key == kind.__name__ or kind.__name__ not in members:
+                    self._owners.append(inside)
+                    keys = _suspects(name, inside, sources)
+                    self.found += [Replacement(name, f"{key}.{each}", inside[each]) for each in keys]
+            elif home in sources.own and _is_replacement(name, key, kind, sources):
+                self.found.append(Replacement(name, key, kind))
+        self._values = self._now()
+
+    def is_current(self) -> bool:
+        """True if all values are the same objects as then. They are not held: a module may have a model among them."""
+        return self._now() == self._values
+
+    def _now(self) -> array[int]:
+        return array("Q", map(id, chain.from_iterable(map(_values_of, self._owners))))
+
+
+def _suspects(module: str, members: Mapping[str, Any], sources: _Sources) -> list[str]:
+    """Return the names of functions, in whatever wrapping, and of mocks that are replacements."""
+    libraries, wrappers = sources.of_libraries, sources.wrappers
+    names = [
+        name
+        for name, value in list(members.items())
+        if (id(value.__globals__) not in libraries if (kind := type(value)) is FunctionType else kind in wrappers)
+    ]
+    return [name for name in names if _is_replacement(module, name, members[name], sources)] if names else names
+
+
+def _derived(kind: Any) -> Iterator[type]:
+    """Yield a class and all that are derived from it."""
+    yield kind
+    for each in type.__subclasses__(kind):
+        yield from _derived(each)
+
+
+def _is_replacement(module: str, name: str, value: Any, sources: _Sources) -> bool:
+    origin = sources.origin(value)
+    if module in sources.own:
+        return origin == "mock" or (origin in sources.scripts and origin != module and not _imports(module, origin))
+    # A line that people write: np.load = functools.partial(np.load, mmap_mode="r").
+    is_preset = type(value) is functools.partial and getattr(value.func, "__name__", "") == name
+    return origin is not None or (is_preset and getattr(value.func, "__module__", "") == module)
+
+
+def _of_other_libraries(sources: _Sources) -> Iterator[Replacement]:
+    """Yield functions of one library in place of those of another: ``json.dumps = orjson.dumps``."""
+    near = {id(each): each for own in sources.own.values() for each in list(module_members(own).values())}
+    for module in near.values():
+        if not issubclass(type(module), ModuleType) or id(module_members(module)) not in sources.of_libraries:
+            continue
+        members = module_members(module)
+        name = str(members.get("__name__"))
+        for key, value in list(members.items()):
+            if key[:1] != "_" and _is_of_another(name, key, value, members) and key in _defined(name):
+                yield Replacement(name, key, value)
+
+
+def _is_of_another(module: str, name: str, value: Any, members: Mapping[str, Any]) -> bool:
+    """True for a function that another module has under the same name."""
+    kind = type(value)
+    if kind is not BuiltinFunctionType and (kind is not FunctionType or value.__globals__ is members):
+        return False
+    other = str(value.__module__)
+    if other == module or other == f"_{module}":  # which many modules of the standard library are written in
+        return False
+    home: Any = sys.modules.get(other)
+    return issubclass(type(home), ModuleType) and module_members(home).get(name) is value
+
+
+@functools.cache
+def _defined(module: str) -> frozenset[str]:
+    """Return the names for which the source of a module has a ``def``."""
+    code = _code(module)
+    return frozenset(each.co_name for each in code.co_consts if isinstance(each, CodeType)) if code else frozenset()
+
+
+def _imports(module: str, other: str) -> bool:
+    """True if the source of a module imports another one: ``from conftest import write`` in a helper of tests."""
+    code = _code(module)
+    return code is not None and not {other, other.rpartition(".")[2]}.isdisjoint(code.co_names)
+
+
+@functools.cache
+def _code(module: str) -> CodeType | None:
+    with contextlib.suppress(Exception):  # border: loaders of others
+        found: CodeType | None = sys.modules[module].__spec__.loader.get_code(module)  # type: ignore[union-attr]
+        return found
+    return None
+
+
+def _kept_originals(places: set[tuple[str, str]], sources: _Sources) -> Iterator[Replacement]:
+    """Yield what modules of the user have imported by name before it was replaced: they still have the original."""
+    for name, module in sources.own.items():
+        if name in sources.scripts or not places:
+            continue
+        for key, value in list(module_members(module).items()):
+            if is_original(value, places):
+                yield Replacement(name, key, value)
+
+
+def is_original(value: Any, places: AbstractSet[tuple[str, str]]) -> bool:
+    """True if something else is by now where a function or class says that it is from."""
+    if not places or not issubclass(type(value), FunctionType | BuiltinFunctionType | type):
+        return False
+    place = value.__module__, value.__qualname__
+    if place not in places:
+        return False
+    with contextlib.suppress(AttributeError, KeyError):
+        return attrgetter(str(place[1]))(sys.modules[str(place[0])]) is not value
+    return False
+
+
+# -- what is sent --------------------------------------------------------------------------------------------------
+
+
+def packed(found: Iterable[Replacement], dump: Callable[[Any], bytes]) -> tuple[Patch, ...]:
+    """Return what can be sent to workers, and warn of the rest, once for each name."""
+    patches = []
+    for number, each in enumerate(found):
+        if number >= _MAX_PATCHES:
+            _warn(each, f"more than {_MAX_PATCHES} functions were replaced")
+        elif each.module in _OF_THE_WORKER:
+            _warn(each, f"workers themselves need {each.module}")
+        else:
+            try:
+                blob = dump(each.value)
+            except Exception as error:  # noqa: BLE001  border: it calls the user's reducers
+                _warn(each, f"it cannot be pickled: {type(error).__name__}: {error}")
+                continue
+            if len(blob) > _MAX_NBYTES:
+                _warn(each, f"it takes {len(blob)} bytes, of at most {_MAX_NBYTES}")
+            else:
+                patches.append(Patch(each.module, each.name, blob))
+    return tuple(patches)
+
+
+def _warn(found: Replacement, reason: str) -> None:
+    name = f"{found.module}.{found.name}"
+    if name not in _told:
+        _told.add(name)
+        logger.warning(_NO_WORD, name, reason)

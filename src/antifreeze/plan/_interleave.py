@@ -1,0 +1,140 @@
+"""The order in which lanes are woven together, shuffled or not."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from antifreeze.plan._lanes import Lanes, apportion, stretch
+from antifreeze.plan._order import ReadTask, Span, Spans, cut
+from antifreeze.plan._permute import Int64Array, RandomStream, permutation
+from antifreeze.plan._view import View
+
+
+class Shuffling(NamedTuple):
+    """What the order of a shuffled epoch depends on, apart from the rows."""
+
+    seed: int
+    epoch: int
+    window_rows: int
+    """How many rows of a lane change places with each other."""
+    streams: int
+    """How many fragments of a lane are read at a time."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Lane:
+    """One lane: its number, and what each of its streams reads."""
+
+    number: int
+    streams: tuple[Spans, ...]
+    ends: tuple[Int64Array, ...]
+    """Where each span of a stream ends among the rows of the stream."""
+    lengths: tuple[int, ...]
+
+
+class Interleaved:
+    """Some lanes of an epoch, a row of each in turn.
+
+    Shuffled, the fragments are permuted and cut into lanes of equal length. Those of a lane are dealt to its streams in
+    turn. A round takes the same number of rows from every lane, from its streams in proportion to their lengths, so
+    that all of them last until the end of the epoch: the last batch is as mixed as the first, and any round is found by
+    arithmetic. Then the rows of each lane are permuted within the round. Not shuffled, a lane is one stream, in order.
+    """
+
+    is_shuffled = True
+
+    def __init__(self, view: View, lanes: Lanes, shuffling: Shuffling | None, *, window_rows: int = 1) -> None:
+        self.view = view
+        self._lanes, self._shuffling = lanes, shuffling
+        longest = -(-view.num_rows // lanes.total)
+        wanted = window_rows if shuffling is None else shuffling.window_rows
+        self.num_rounds = -(-longest // wanted)
+        self._window = -(-longest // self.num_rounds) if self.num_rounds else 1
+        self._made = [self._lane(number, self._parts) for number in lanes.numbers]
+        self._sizes = [sum(lane.lengths) for lane in self._made]
+        self._streams = max((len(lane.streams) for lane in self._made), default=1)
+        self._taken = functools.lru_cache(maxsize=4)(self._count_taken)
+
+    @functools.cached_property
+    def _parts(self) -> Int64Array:
+        size, shuffling = len(self.view.sizes), self._shuffling
+        if shuffling is None:
+            return np.arange(size)
+        return permutation(size, seed=shuffling.seed, epoch=shuffling.epoch, use=RandomStream.FRAGMENTS)
+
+    def _lane(self, number: int, parts: Int64Array) -> _Lane:
+        spans = cut(self.view, parts, *stretch(self.view.num_rows, self._lanes.total, number))
+        count = min(1 if self._shuffling is None else self._shuffling.streams, len(spans.parts))
+        streams = tuple(
+            Spans(parts=spans.parts[j::count], starts=spans.starts[j::count], sizes=spans.sizes[j::count])
+            for j in range(count)
+        )
+        ends = tuple(np.cumsum(stream.sizes) for stream in streams)
+        return _Lane(number, streams, ends, tuple(int(e[-1]) for e in ends))
+
+    def _in_lane(self, lane: int, round_: int) -> int:
+        """Return how many rows of a lane all rounds before this one take."""
+        return min(round_ * self._window, self._sizes[lane])
+
+    def _count_taken(self, round_: int) -> list[list[int]]:
+        """Return how many rows of each stream of each lane all rounds before this one take."""
+        return [apportion(self._in_lane(i, round_), lane.lengths) for i, lane in enumerate(self._made)]
+
+    def start(self, round_: int) -> int:
+        return sum(self._in_lane(i, round_) for i in range(len(self._made)))
+
+    def tasks(self, round_: int) -> tuple[ReadTask, ...]:
+        tasks, first = [], 0
+        before, after = self._taken(round_), self._taken(round_ + 1)
+        for i, lane in enumerate(self._made):
+            for j in range(len(lane.streams)):
+                begin, stop = before[i][j], after[i][j]
+                if stop > begin:
+                    spans = _between(lane.streams[j], lane.ends[j], begin, stop)
+                    tasks.append(ReadTask(round=round_, stream=i * self._streams + j, first=first, spans=spans))
+                    first += stop - begin
+        return tuple(tasks)
+
+    def places(self, round_: int) -> Int64Array:
+        count = len(self._made)
+        places = []
+        for i, lane in enumerate(self._made):
+            size = self._in_lane(i, round_ + 1) - self._in_lane(i, round_)
+            if self._shuffling is None:
+                order = np.arange(size)
+            else:
+                seed, epoch = self._shuffling.seed, self._shuffling.epoch
+                order = permutation(
+                    size, seed=seed, epoch=epoch, use=RandomStream.ROUND, index=round_, lane=lane.number
+                )
+            # Lanes that have a row more stand first, so that no place is left empty in the last round.
+            places.append(order * count + i)
+        return np.concatenate(places) if places else np.arange(0)
+
+    def stays_open(self, task: ReadTask) -> bool:
+        return task.round + 1 < self.num_rounds
+
+
+def interleaved(rows: Int64Array, lanes: Lanes) -> Int64Array:
+    """Return what some lanes have of a list of rows, a row of each in turn."""
+    parts = [rows[slice(*stretch(len(rows), lanes.total, number))] for number in lanes.numbers]
+    found = np.empty(sum(map(len, parts)), np.int64)
+    for i, part in enumerate(parts):
+        found[i :: len(parts)] = part
+    return found
+
+
+def _between(spans: Spans, ends: Int64Array, begin: int, stop: int) -> tuple[Span, ...]:
+    """Return the rows from ``begin`` to ``stop`` of a stream."""
+    found = []
+    at = int(np.searchsorted(ends, begin, side="right"))
+    while begin < stop:
+        upto = min(stop, int(ends[at]))
+        base = int(ends[at] - spans.sizes[at]) - int(spans.starts[at])
+        found.append(Span(part=int(spans.parts[at]), start=begin - base, stop=upto - base))
+        begin, at = upto, at + 1
+    return tuple(found)

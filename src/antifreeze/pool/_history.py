@@ -1,0 +1,184 @@
+"""What happened to a loader, epoch after epoch: the numbers behind ``report()``."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from antifreeze.diagnosis import MAX_SKIPS, STAGES, Report, Restart, Skip, StallLimits, warn_after_s
+from antifreeze.distributed import SILENT_S, Location, RankStatus, Trouble, Watched, watch_ranks
+from antifreeze.pool._skip_log import SkipLog
+
+_MOST_RESTARTS = 1000
+_MOST_NOTES = 20
+
+
+class Placed(Protocol):
+    """Something that is waited for."""
+
+    def where(self) -> Location:
+        """Return where it stands. Called by another thread: it only looks."""
+        ...
+
+
+@dataclass(slots=True)
+class History:
+    """Counts and remembers. One for each loader, kept over all its epochs."""
+
+    num_workers: int
+    batch_size: int | None
+    skip_log: SkipLog | None = None
+    epochs: int = 0
+    batches: int = 0
+    samples: int = 0
+    nbytes: int = 0
+    num_skipped: int = 0
+    skipped: list[Skip] = field(default_factory=list)
+    restarts: list[Restart] = field(default_factory=list)
+    slow: list[str] = field(default_factory=list)
+    stage_s: dict[str, float] = field(default_factory=dict)
+    slowest: tuple[str, float] | None = None
+    memory: dict[int, int] = field(default_factory=dict)
+    waiting_s: float = 0.0
+    training_s: float = 0.0
+    wall_s: float = 0.0
+    _left_s: float | None = None
+    """When the last batch was handed over."""
+    _began_s: float | None = None
+    _others: list[Callable[[], Mapping[str, float]]] = field(default_factory=list)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__} | {"_others": []}  # they belong to this process
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+
+    def asked(self) -> None:
+        """Note that a batch is asked for: until now the training loop was at work."""
+        now_s = time.perf_counter()
+        if self._left_s is not None:
+            self.training_s += now_s - self._left_s
+        self._began_s = now_s
+
+    def answered(self) -> None:
+        """Note that it is handed over, or that there is none."""
+        now_s = time.perf_counter()
+        if self._began_s is not None:
+            self.waiting_s += now_s - self._began_s
+        self._left_s = now_s
+
+    def made_here(self, samples: int) -> None:
+        """Count a batch that the training process has made itself, and note that it is handed over."""
+        self.batches += 1
+        self.samples += samples
+        self.answered()
+
+    def ended(self) -> None:
+        """Note that an epoch is over: what comes until the next one is not counted."""
+        self._left_s = self._began_s = None
+
+    def standing(
+        self,
+        epoch: int,
+        first: int,
+        place: Location,
+        trouble: Trouble | None = None,
+        stall_limit_s: float | None = None,
+    ) -> RankStatus:
+        """Return where an epoch stands, for other ranks: ``first`` is what ``batches`` was when it began."""
+        now_s = time.perf_counter()
+        asked_s, left_s = self._began_s, self._left_s
+        waits = asked_s is not None and (left_s is None or left_s < asked_s)
+        return RankStatus(
+            epoch=epoch,
+            step=self.batches - first,
+            waited_s=now_s - asked_s if waits and asked_s is not None else 0.0,
+            idle_s=now_s - (left_s if left_s is not None else asked_s if asked_s is not None else now_s),
+            place=place,
+            trouble=trouble,
+            warn_s=warn_after_s(StallLimits(stall_limit_s=stall_limit_s)),
+            silent_s=SILENT_S if stall_limit_s is None else stall_limit_s,
+        )
+
+    def watched(self, owner: Placed, epoch: int, stall_limit_s: float | None = None) -> Watched:
+        """Let other ranks see how an epoch goes, until the result is closed or the owner goes."""
+        first = self.batches
+        return watch_ranks(owner, lambda owner: self.standing(epoch, first, owner.where(), stall_limit_s=stall_limit_s))
+
+    def delivered(self, samples: int, nbytes: int) -> None:
+        """Count a batch."""
+        self.batches += 1
+        self.samples += samples
+        self.nbytes += nbytes
+
+    @property
+    def slowest_s(self) -> float:
+        """How long the slowest sample so far has taken."""
+        return -1.0 if self.slowest is None else self.slowest[1]
+
+    def spent(self, times: Mapping[str, float]) -> None:
+        """Count the seconds of each stage."""
+        for stage, seconds in times.items():
+            name = "send" if stage == "pack" else stage
+            self.stage_s[name] = self.stage_s.get(name, 0.0) + seconds
+
+    @contextmanager
+    def adding(self, spent: Callable[[], Mapping[str, float]]) -> Iterator[None]:
+        """Count what somebody else adds up while an epoch lasts."""
+        self._others.append(spent)
+        try:
+            yield
+        finally:
+            self._others.remove(spent)
+            self.spent(spent())
+
+    def skip(self, skip: Skip) -> None:
+        """Remember a sample that was left out."""
+        self.num_skipped += 1
+        if len(self.skipped) < MAX_SKIPS:
+            self.skipped.append(skip)
+        if self.skip_log is not None:
+            self.skip_log.add(skip)
+
+    def restart(self, restart: Restart) -> None:
+        """Remember a worker that was replaced."""
+        if len(self.restarts) < _MOST_RESTARTS:
+            self.restarts.append(restart)
+
+    def note(self, text: str) -> None:
+        """Remember something that was slow."""
+        if len(self.slow) < _MOST_NOTES:
+            self.slow.append(text)
+
+    def report(self, *, per_worker_load: str = "", persistent_workers: bool = False) -> Report:
+        """Return it all, with what is known of the workers' start."""
+        stage_s = Counter(self.stage_s)
+        for others in self._others:
+            stage_s.update(others())
+        return Report(
+            epochs=self.epochs,
+            delivered_batches=self.batches,
+            delivered_samples=self.samples,
+            skipped=tuple(self.skipped),
+            num_skipped=self.num_skipped,
+            restarts=tuple(self.restarts),
+            wall_s=self.waiting_s + self.training_s,
+            waiting_s=self.waiting_s,
+            training_s=self.training_s,
+            stage_s={stage: stage_s[stage] for stage in (*STAGES, *stage_s) if stage in stage_s},
+            num_workers=self.num_workers,
+            cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+            batch_size=self.batch_size,
+            worker_memory=tuple(nbytes for _, nbytes in sorted(self.memory.items())),
+            slowest_sample=self.slowest,
+            batch_nbytes=self.nbytes // self.batches if self.batches else 0,
+            slow=tuple(self.slow),
+            per_worker_load=per_worker_load,
+            persistent_workers=persistent_workers,
+        )

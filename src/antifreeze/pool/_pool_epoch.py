@@ -1,0 +1,324 @@
+"""One epoch over a pool: tasks are given out, results come back in order, what is lost is made again."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import Any, NamedTuple
+
+from antifreeze.core import AntifreezeError, NotPicklable, get_logger
+from antifreeze.diagnosis import Finding, Skip
+from antifreeze.distributed import Location, Trouble
+from antifreeze.ipc import Heartbeat, Inbox, Packed, Stage, unpack
+from antifreeze.pool._failures import Decide, can_go_on, timed_out, user_error
+from antifreeze.pool._history import History
+from antifreeze.pool._messages import sample_of, slowest_of
+from antifreeze.pool._pool import Pool
+from antifreeze.pool._prefetch import PrefetchTuner
+from antifreeze.pool._task_sources import TaskSource
+from antifreeze.pool._task_table import TaskTable
+from antifreeze.pool._watch import Charge, Watch
+from antifreeze.pool._worker_failures import WorkerFailures
+from antifreeze.pool._worker_handle import WorkerHandle, WorkerState
+from antifreeze.worker import Result, Shard, Task, UserError, failure_of
+
+logger = get_logger()
+
+END = object()
+"""Stands for a batch where there is none. Not StopIteration: user code may raise that, and would end the epoch."""
+_WAIT_S = 0.2
+
+
+class Batch(NamedTuple):
+    """A batch that has come back."""
+
+    result: Result
+    inbox: Inbox
+    worker: WorkerHandle | None = None
+
+
+class PoolEpoch:
+    """The flow of one epoch. Everything but ``next`` is called with the pool's lock held."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        source: TaskSource,
+        task_table: TaskTable,
+        tuner: PrefetchTuner,
+        history: History,
+        *,
+        number: int,
+        decide: Decide,
+    ) -> None:
+        self._pool, self._source, self._task_table, self._tuner, self._history = (
+            pool,
+            source,
+            task_table,
+            tuner,
+            history,
+        )
+        self._number, self._decide = number, decide
+        self.run = next(pool.runs)
+        """What its tasks carry, so that answers to what was asked before are known."""
+        self._watch = Watch(pool.config.limits, history, partial(_sample_at, task_table, source))
+        self._failures = WorkerFailures(pool, source, task_table, self._watch, history, number)
+        self._retiring: dict[int, Finding] = {}
+        self._waiting_since_s: float | None = None
+        self._looked_s = 0.0
+        self._exhausted = False
+        for slot in range(pool.config.num_workers):
+            self._end_share(slot)
+
+    # -- the trainer's thread --------------------------------------------------------------------------------------
+
+    def next(self, timeout_s: float) -> Any:
+        """Return the next batch, or ``END``, or raise an error that names what is wrong."""
+        began_s = self._waiting_since_s = time.monotonic()
+        try:
+            while True:
+                with self._pool.lock:
+                    outcome = self._advance()
+                    if isinstance(outcome, Batch):
+                        return self._open(outcome)
+                if outcome is END:
+                    return END
+                if isinstance(outcome, AntifreezeError):
+                    self._raise(outcome)
+                    continue
+                if not any(m is not None and m.state is WorkerState.READY for m in self._pool.workers):
+                    began_s = time.monotonic()  # to start is not to work: imports may take longer than any batch
+                if timeout_s and time.monotonic() - began_s > timeout_s:
+                    at = [f"{m.name} is at {self._watch.words(m)}" for m in self._pool.workers if m is not None]
+                    raise timed_out(timeout_s, at)
+                self._pool.wait(_WAIT_S)
+        finally:
+            self._waiting_since_s = None
+
+    def _advance(self) -> Any:
+        """Return a batch, an error or ``END``; None if there is nothing yet."""
+        pool, task_table = self._pool, self._task_table
+        # With the next batch at hand and enough with the workers, there is nothing to be done but to take it.
+        if (
+            not task_table.is_ready
+            or 2 * (task_table.open - task_table.num_back) < self._tuner.quota * pool.config.num_workers
+        ):
+            pool.receive()
+            if self.looked_s_ago() >= _WAIT_S:
+                self.look()
+            self._fill()
+            self.assign()
+        while (outcome := task_table.take()) is not None:
+            if not isinstance(outcome, Batch):
+                return outcome
+            self._source.consume(outcome.result)
+            if outcome.result.packed is not None:
+                return outcome
+            self._fill()
+            self.assign()
+        if pool.fatal is not None:
+            raise pool.fatal
+        # A loss that happened in the last moment is explained, or it would be missing in the report.
+        awaited = pool.config.waits_for_all and self._someone_starts()
+        done = self._exhausted and not task_table.open and not awaited and not self._failures.unexplained
+        return END if done else None
+
+    def _someone_starts(self) -> bool:
+        return any(m and m.state in (WorkerState.REQUESTED, WorkerState.LOADING) for m in self._pool.workers)
+
+    def _open(self, batch: Batch) -> Any:
+        result = batch.result
+        assert result.packed is not None  # noqa: S101  checked by _advance
+        try:
+            value = unpack(result.packed, batch.inbox)
+        except Exception as error:
+            failure = failure_of(UserError("rebuilding the batch in the trainer", error))
+            who = batch.worker.name if batch.worker is not None else ""
+            raise user_error(
+                failure, worker=who, step=result.step, place="which has made it", original=error
+            ) from error
+        self._history.delivered(result.num_samples, result.nbytes)
+        return value
+
+    def _raise(self, error: AntifreezeError) -> None:
+        """Raise, unless the user's function wants to go on without the sample."""
+        if error.retry is None or not can_go_on(self._decide, error):
+            raise error
+        task, position = error.retry
+        with self._pool.lock:
+            sample = error.facts.get("sample") or self._source.name(task, "", position)
+            self._history.skip(Skip(sample=sample, reason=error.message, epoch=self._number, step=task.step))
+            # Order: it is the next one to be delivered, so it goes in front of everything.
+            self._task_table.redo(task._replace(skip=(*task.skip, position)))
+            self.assign()
+
+    # -- tasks -----------------------------------------------------------------------------------------------------
+
+    def _fill(self) -> None:
+        """Take tasks from the source while there is room for them."""
+        room = self._tuner.quota * self._pool.config.num_workers
+        while not self._exhausted and self._task_table.open < room:
+            if self._task_table.open and not self._source.is_ready():
+                return
+            found = self._source.next()
+            if found is None:
+                self._exhausted = True
+                return
+            self._task_table.add(*found)
+            if self._source.is_over(found[1]):
+                self._task_table.fail(found[0].step, _ended(found[0]))
+
+    def assign(self) -> None:
+        """Give tasks to workers that have room, some to each in turn: neighbours are made at the same time.
+
+        Who has least comes first, and who is there first does not take all: else one has two batches in a row, its
+        neighbour the next two, and both run out of tasks at the same time, again and again.
+        """
+        quota, load = self._tuner.quota, self._task_table.load
+        most = max(1, quota // 2) if self._someone_starts() else quota
+        room, some = min(most, self._tuner.room), max(1, quota // 8)
+        free = [m for m in self._pool.workers if m is not None and load(m.slot) + room <= most and self._can_work(m)]
+        given: dict[int, list[Task]] = {}
+        while free:
+            for worker in sorted(free, key=lambda m: load(m.slot)):
+                tasks = self._task_table.give(worker.slot, min(some, most - load(worker.slot)))
+                if not tasks:
+                    free.remove(worker)
+                given.setdefault(worker.slot, []).extend(tasks)
+        for worker in [m for m in self._pool.workers if m is not None and given.get(m.slot)]:
+            tasks = [task for task in (self._prepared(t, worker) for t in given[worker.slot]) if task is not None]
+            if tasks:
+                self._pool.give(worker, tasks)
+
+    def _can_work(self, worker: WorkerHandle) -> bool:
+        if worker.state is not WorkerState.READY or worker.slot in self._retiring:
+            return False
+        self._end_share(worker.slot)
+        return not self._failures.holds(worker.slot)
+
+    def _prepared(self, task: Task, worker: WorkerHandle) -> Task | None:
+        try:
+            prepared = self._source.prepare(task._replace(run=self.run), worker)
+        except Exception as error:  # noqa: BLE001  border: it calls the reducers of the user's indices
+            problem = NotPicklable(
+                f"the index {task.what!r:.200} cannot be sent to a worker: {type(error).__name__}: {error}",
+                hint="a sampler must give numbers, texts, or other objects that can be pickled",
+                path="sampler",
+                step=task.step,
+            )
+            problem.__cause__ = error
+            self._task_table.done(worker.slot, task.step, problem)
+            return None
+        if isinstance(prepared.what, Packed):
+            self._tuner.sent(len(prepared.what.head or b"") + sum(piece.nbytes for piece in prepared.what.pieces))
+        return prepared
+
+    def came_back(self, slot: int, result: Result, worker: WorkerHandle) -> bool:
+        """Take in a result."""
+        if result.run != self.run or not self._task_table.holds(slot, result.step):
+            return False  # asked for before an error or in an epoch that was left, or made by another in the meantime
+        self._failures.came_back()
+        task = self._task_table.task(result.step)
+        for skip in result.skipped:
+            name = self._source.name(task, skip.sample, skip.position)
+            self._history.skip(Skip(sample=name, reason=skip.reason, epoch=self._number, step=result.step))
+        self._history.spent(dict(result.times))
+        if result.slowest is not None and result.slowest.seconds > self._history.slowest_s:
+            self._history.slowest = slowest_of(self._source.name, task, result.slowest)
+        self._tuner.observe(sum(seconds for _, seconds in result.times), result.nbytes)
+        outcome: Any = Batch(result, worker.inbox, worker)
+        if result.failure is not None:
+            place = self._source.name(task, result.failure.sample, result.failure.position)
+            outcome = user_error(result.failure, worker=worker.name, step=result.step, place=place)
+            if result.failure.can_skip and not isinstance(task.what, Shard):
+                outcome.retry = (task, result.failure.position)
+        # Order: the task table first. An interrupt in between leaves a source that knows less than it might, and no more.
+        self._task_table.done(slot, result.step, outcome)
+        if result.end is not None:
+            self._pool.shard_ends[slot] = result.end
+        problem = self._source.came_back(task, result, slot)
+        if problem is not None:
+            self._task_table.fail(result.step, problem)
+        self._end_share(slot)
+        return isinstance(outcome, Batch) and problem is None
+
+    def started(self, seconds: float) -> None:
+        """Count the time that a worker took to start."""
+        self._history.spent({"start": seconds})
+
+    def lost_while_loading(self, pid: int, why: Finding) -> None:
+        """Remember that the process which loads the payload for all workers was lost."""
+        self._failures.lost_while_loading(pid, why)
+
+    def was_lost(self, worker: WorkerHandle) -> None:
+        """Have what a lost worker had made by others."""
+        self._retiring.pop(worker.slot, None)
+        self._failures.lost(worker)
+        self.assign()
+
+    def _end_share(self, slot: int) -> None:
+        """Answer what was asked of a share that is over: it has ended."""
+        if self._source.is_over(slot):
+            for step in self._task_table.pinned(slot):
+                self._task_table.fail(step, _ended(self._task_table.task(step)))
+
+    # -- supervision -----------------------------------------------------------------------------------------------
+
+    def looked_s_ago(self) -> float:
+        """Tell how long ago somebody looked. Needs no lock."""
+        return time.monotonic() - self._looked_s
+
+    def look(self) -> None:
+        """Look whether every worker moves."""
+        now_s = self._looked_s = time.monotonic()
+        waiting_s = now_s - self._waiting_since_s if self._waiting_since_s is not None else 0.0
+        workers = [m for m in self._pool.workers if m is not None]
+        charges = {m.slot: Charge(self._task_table.load(m.slot), self._attempts(m)) for m in workers}
+        for worker, finding in self._watch.judge(workers, charges, waiting_s):
+            worker.kill(finding)
+            self._pool.lose(worker)
+        for worker, finding in self._watch.leaking(workers, self._pool.config.memory_limit):
+            self._retiring.setdefault(worker.slot, finding)
+        self._retire()
+        self._failures.look(now_s)
+
+    @property
+    def stall_limit_s(self) -> float | None:
+        """What the user has set."""
+        return self._pool.config.limits.stall_limit_s
+
+    def where(self) -> tuple[Location, Trouble | None]:
+        """Return which worker the loop waits for, or would, and what is known of a stall. Needs no lock: only looks."""
+        workers = [(m, m.record) for m in self._pool.workers if m is not None]
+        busy = [(m, r) for m, r in workers if r.stage.working or self._task_table.load(m.slot)]
+        if not busy:
+            return Location(), self._watch.stalls.last()
+        # In order, the earliest batch is the one that is waited for; who has none yet is still starting.
+        worker, record = min(busy, key=lambda pair: (pair[1].step < 0, pair[1].step, pair[1].since_s))
+        return self._watch.place(worker, record), self._watch.stalls.last()
+
+    def _attempts(self, worker: WorkerHandle) -> int:
+        record = worker.record
+        if record.stage in (Stage.STARTED, Stage.LOAD, Stage.INIT):
+            return self._pool.early_deaths[worker.slot]
+        return self._task_table.deaths(record.step)
+
+    def _retire(self) -> None:
+        """Replace workers that leak, once they have sent what they were given."""
+        for slot, finding in list(self._retiring.items()):
+            worker = self._pool.workers[slot]
+            if worker is not None and not self._task_table.load(slot):
+                del self._retiring[slot]
+                self._failures.retired(worker, finding)
+                self._pool.replace(worker)
+
+
+def _ended(task: Task) -> Batch:
+    return Batch(Result(task.epoch, task.step, ended=True), Inbox())
+
+
+def _sample_at(task_table: TaskTable, source: TaskSource, record: Heartbeat) -> str:
+    """Return in words the sample that a worker was at; nothing if it was at none."""
+    sample = sample_of(record)
+    known = record.position >= 0 and task_table.has(record.step)
+    return source.name(task_table.task(record.step), sample, record.position) if known else sample

@@ -1,0 +1,61 @@
+"""What runs in worker processes."""
+
+from antifreeze.worker._environment import apply_environment
+from antifreeze.worker._iterable import IterableProgram
+from antifreeze.worker._main import DUMP_SIGNAL, MAX_FDS, load_program, run
+from antifreeze.worker._programs import Ended, MapProgram, Nothing, Program, start_worker
+from antifreeze.worker._seeding import restore, save, seed_now, seeded
+from antifreeze.worker._task_context import TaskContext
+from antifreeze.worker._torch_collate import CollateOwnTypes
+from antifreeze.worker._user_errors import UserError, failure_of
+from antifreeze.worker._user_state import has_state, load_between, opened_state, sealed_state
+from antifreeze.worker._wire import (
+    Cancel,
+    Environment,
+    Failure,
+    Ready,
+    Result,
+    Results,
+    Shard,
+    ShardState,
+    Start,
+    Task,
+    Tasks,
+)
+
+__all__ = [
+    "Cancel",
+    "CollateOwnTypes",
+    "DUMP_SIGNAL",
+    "Ended",
+    "Environment",
+    "Failure",
+    "IterableProgram",
+    "MAX_FDS",
+    "MapProgram",
+    "Nothing",
+    "Program",
+    "Ready",
+    "Result",
+    "Results",
+    "Shard",
+    "ShardState",
+    "Start",
+    "Task",
+    "TaskContext",
+    "Tasks",
+    "UserError",
+    "apply_environment",
+    "failure_of",
+    "has_state",
+    "load_between",
+    "load_program",
+    "opened_state",
+    "restore",
+    "run",
+    "save",
+    "sealed_state",
+    "seed_now",
+    "seeded",
+    "start_worker",
+]

@@ -1,0 +1,256 @@
+"""What workers run for an iterable dataset: batches of a share, from its beginning or from where it had come."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import cloudpickle
+
+from antifreeze.core import get_logger
+from antifreeze.ipc import Stage, dump, fingerprint
+from antifreeze.worker import _worker_info
+from antifreeze.worker._programs import Ended, Nothing, Samples
+from antifreeze.worker._replay_errors import NotAsSaved, NotTheSame
+from antifreeze.worker._task_context import TaskContext
+from antifreeze.worker._user_errors import UserError
+from antifreeze.worker._user_state import has_state, keeps_loaded_state, load_between, opened_state, sealed_state
+from antifreeze.worker._wire import Shard, ShardState, Task
+
+logger = get_logger()
+
+
+class IterableProgram(Samples):
+    """Draws batches from this worker's copy of an iterable dataset.
+
+    A worker that takes over a share goes on where the last batch was delivered: from the dataset's own state if it
+    has one, else by making the earlier batches again. The fingerprint of those tells whether they are the same; if not,
+    the dataset is not deterministic, and going on would lose or repeat samples. A run that is resumed does the same.
+    """
+
+    def __init__(self, *arguments: Any, batch_size: int | None, drop_last: bool, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._batch_size, self._drop_last = batch_size, drop_last
+        self._epoch = -1
+        self._samples: Iterator[Any] = iter(())
+        self._number = 0
+        self._is_seeded = False
+        self._stand: ShardState | None = None
+        self._is_to_forget = False
+        """True while a loaded state would begin the next iteration, too."""
+        self._is_used = False
+        """True once this process has iterated the dataset: its state is then that of a later epoch."""
+        self.fingerprint = 0
+        self.ended = False
+        """Whether it is known that the share has no more batches."""
+        self.end: bytes | None = None
+        """The state of the dataset after that, if it has one."""
+        self.in_trainer = False
+        """Without workers no batch is taken apart, so that there is no fingerprint."""
+
+    def make(self, task: Task, context: TaskContext) -> Any:
+        """Return the batch with the number that the task asks for."""
+        share: Shard = task.what
+        if task.epoch != self._epoch or share.number < self._number:
+            self._go_on(task, context)
+        if self._number < share.number and not self.ended:
+            self._replay(task, context)
+            if share.fingerprint is not None and self.fingerprint != share.fingerprint:
+                kind = NotAsSaved if share.is_saved else NotTheSame
+                raise UserError(f"iterating the dataset again (share {context.slot})", kind(context.slot, share.number))
+        if share.is_over and not self.ended:
+            self._finish(task, context)
+        if self.ended:
+            raise Ended
+        self._stand = self._standing()
+        return self._next(task, context)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the trainer must know to have another worker go on after the batch that was made."""
+        return {"fingerprint": self.fingerprint, "stand": self._stand, "ended": self.ended, "end": self.end}
+
+    def seen(self, head: bytes, buffers: list[Any]) -> None:
+        """Take a batch, as it was taken apart, into the fingerprint of the share."""
+        self.fingerprint = fingerprint(head, buffers, self.fingerprint)
+
+    # -- beginning -------------------------------------------------------------------------------------------------
+
+    def _go_on(self, task: Task, context: TaskContext) -> None:
+        """Begin the share, or go on from the dataset's own state if that leads to what was delivered.
+
+        States need not be exact: a buffer in which samples are shuffled is often left out. So a state from before the
+        last batch is loaded, and that batch is made again. If it is not the same, though it is when tried once more,
+        the state is of no use, and the share begins anew. If it is another one each time, its content is random, which
+        says nothing about the state.
+        """
+        share: Shard = task.what
+        if share.stand is not None and share.stand.is_end:
+            # Only a new worker needs to be told how the epoch before has ended; others have been there.
+            self._begin(task, None if self._is_used and not share.is_saved else share.stand, context)
+            return
+        if share.stand is None or share.fingerprint is None:
+            self._begin(task, share.stand, context)
+            return
+        pristine = self._copy()
+        found = [self._tried(task, context)]
+        if found[0] != share.fingerprint and pristine is not None:
+            self.dataset = cloudpickle.loads(pristine)
+            found.append(self._tried(task, context))
+        if share.fingerprint in found:
+            return
+        if None in found or (found[0] == found[-1] and pristine is not None):
+            logger.warning(
+                "antifreeze: the state of %s does not lead to the batch that came after it; share %d is made again "
+                "from its beginning",
+                type(self.dataset).__name__,
+                context.slot,
+            )
+            if pristine is not None:
+                self.dataset = cloudpickle.loads(pristine)
+            self._begin(task, None, context)
+        else:
+            self.fingerprint = share.fingerprint
+
+    def _tried(self, task: Task, context: TaskContext) -> int | None:
+        """Go from the state to where the share had come; return the fingerprint there, or None if it failed."""
+        try:
+            self._begin(task, task.what.stand, context)
+            self._replay(task, context)
+        except UserError:
+            return None
+        finally:
+            context.clear(context.step)
+        return self.fingerprint
+
+    def _copy(self) -> bytes | None:
+        """Return the dataset as it is, if it can be copied: a state that was loaded cannot be taken back."""
+        try:
+            return bytes(cloudpickle.dumps(self.dataset))
+        except Exception:  # noqa: BLE001  border: the user's reducers
+            return None
+
+    def _begin(self, task: Task, stand: ShardState | None, context: TaskContext) -> None:
+        _worker_info.update(dataset=self.dataset, seed=task.seed + context.slot)
+        self._epoch, self._number, self.fingerprint, self.ended, self.end = task.epoch, 0, 0, False, None
+        self._seed(task, 0, context)
+        self._is_seeded = self._is_used = True
+        try:
+            states = {} if stand is None else opened_state(stand.state)
+            loaded = "dataset" in states and has_state(self.dataset)
+            if loaded and stand is not None and stand.is_end:
+                load_between(self.dataset, states["dataset"])
+                self._seed(task, 0, context)
+            elif loaded:
+                self.dataset.load_state_dict(states["dataset"])
+                self._is_to_forget = keeps_loaded_state(self.dataset)
+            context.sample(Stage.FETCH, f"iter(dataset), share {context.slot}", 0)
+            self._samples = iter(self.dataset)
+            if "iterator" in states and has_state(self._samples):
+                self._samples.load_state_dict(states["iterator"])  # type: ignore[attr-defined]
+                loaded = True
+        except BaseException as error:
+            self._epoch = -1
+            raise UserError("iter(dataset)", error) from error
+        if stand is not None and loaded:
+            self._number, self.fingerprint = stand.after, stand.fingerprint
+
+    def _standing(self) -> ShardState | None:
+        """Return where the share stands by the dataset's and its iterator's own states, if they have them."""
+        owners = {"dataset": self.dataset, "iterator": self._samples}
+        if self._samples is self.dataset:
+            del owners["dataset"]
+        try:
+            states = {name: owner.state_dict() for name, owner in owners.items() if has_state(owner)}
+            return ShardState(self._number, self.fingerprint, sealed_state(states)) if states else None
+        except BaseException as error:
+            if not self._number:
+                return None  # some have no state before their first sample
+            raise UserError("state_dict() of the dataset", error) from error
+
+    def _end_state(self) -> bytes | None:
+        """Return the state of the dataset after its iteration, if it has one."""
+        if not has_state(self.dataset):
+            return None
+        try:
+            return sealed_state({"dataset": self.dataset.state_dict()})
+        except BaseException as error:
+            raise UserError("state_dict() of the dataset", error) from error
+
+    # -- batches ---------------------------------------------------------------------------------------------------
+
+    def _replay(self, task: Task, context: TaskContext) -> None:
+        """Make the batches again that a worker before this one has delivered."""
+        share: Shard = task.what
+        try:
+            while self._number < share.number:
+                context.sample(Stage.REPLAY, f"batch {self._number} of share {context.slot}, again", 0)
+                with contextlib.suppress(Nothing):
+                    batch = self._next(task, context)
+                    if share.fingerprint is not None or not self.in_trainer:
+                        self.seen(*dump(batch))
+                context.clear(context.step)  # what was skipped then was reported then
+        except Ended:
+            self.fingerprint = -1
+
+    def _finish(self, task: Task, context: TaskContext) -> None:
+        """Run the iteration of a share that was saved as ended to its end.
+
+        A generator runs the code after its last ``yield`` only when it is asked once more; a dataset that counts its
+        epochs there would stay an epoch behind.
+        """
+        share: Shard = task.what
+        has_more = True
+        try:
+            self._next(task, context)
+        except Nothing:
+            pass
+        except Ended:
+            has_more = False
+        if has_more and share.fingerprint is not None:
+            error = NotAsSaved(context.slot, share.number, has_more=True)
+            raise UserError(f"iterating the dataset again (share {context.slot})", error)
+        context.clear(context.step)
+        self.ended = True
+
+    def _seed(self, task: Task, number: int, context: TaskContext) -> None:
+        context.seed(task.seed, 1 + context.slot, number)
+
+    def _next(self, task: Task, context: TaskContext) -> Any:
+        """Return the next batch of the share."""
+        # The first batch goes on with the random numbers that iter() began with.
+        if self._number or not self._is_seeded:
+            self._seed(task, self._number, context)
+        self._is_seeded = False
+        first = self._number * (self._batch_size or 1)
+        samples, numbers = [], []
+        began_s = time.perf_counter()
+        for number in context.samples(Stage.FETCH, range(first, first + (self._batch_size or 1))):
+            try:
+                samples.append(next(self._samples))
+            except StopIteration:
+                break
+            except BaseException as error:  # noqa: BLE001  border: user code may raise anything
+                alive = not inspect.isgenerator(self._samples)  # a generator that has raised is over
+                name = f"sample {number} of share {context.slot}"
+                context.failed(UserError("next(dataset)", error, sample=name, position=number - first, can_skip=alive))
+                continue
+            numbers.append(number)
+        context.add(Stage.FETCH, time.perf_counter() - began_s)
+        if self._is_to_forget:
+            self.dataset.load_state_dict({})
+            self._is_to_forget = False
+        full = len(samples) + len(context.skipped) == (self._batch_size or 1)
+        self.ended = not full
+        if self.ended:
+            self.end = self._end_state()
+        if not full and (self._drop_last or not samples):
+            raise Ended
+        self._number += 1
+        if not samples:
+            raise Nothing
+        return (
+            self.collate(samples, numbers, context) if self.batched else self.convert(samples[0], numbers[0], context)
+        )

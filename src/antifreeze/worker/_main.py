@@ -1,0 +1,330 @@
+"""The main loop of a worker process: tasks in, batches out, and nothing else shared with anybody."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import io
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from antifreeze.core import Deadline
+from antifreeze.ipc import Channel, Closed, HeartbeatWriter, Inbox, Outbox, SegmentUpdate, Stage, dump, pack, unshare
+from antifreeze.payload import PayloadLayout, SharedList, bytes_at, received_handles, run_reopeners, set_logs
+from antifreeze.worker import _batch_memory, _torch_collate, _worker_info
+from antifreeze.worker._environment import apply_environment, become_worker
+from antifreeze.worker._programs import Ended, Nothing, Program
+from antifreeze.worker._task_context import TaskContext
+from antifreeze.worker._user_errors import UserError, failure_of
+from antifreeze.worker._wire import Cancel, Ready, Result, Results, Start, Task, Tasks, pieces_of, unpacked
+
+DUMP_SIGNAL = signal.SIGRTMIN + 7 if sys.platform == "linux" else signal.SIGUSR2
+"""Makes a worker write the stacks of its threads, even while native code holds the interpreter's lock."""
+
+_LOOK_S = 1.0
+_GROUP_S = 0.01
+_GROUP_NBYTES = 1 << 15  # in the message itself
+_GROUP_SHARED_NBYTES = 1 << 23
+_GROUP_RESULTS = 256
+MAX_FDS = 200
+"""How many descriptors one message may carry; the kernel takes 253."""
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads the trainer's own objects, with large lists from beside the pickle."""
+
+    def __init__(self, file: io.BytesIO, lists: list[SharedList], buffers: list[Any]) -> None:
+        super().__init__(file, buffers=buffers)
+        self._lists = lists
+
+    def persistent_load(self, number: Any) -> Any:
+        return self._lists[number]
+
+
+def load_program(payload: PayloadLayout, fds: list[int]) -> Program:
+    """Rebuild a program from its payload; closes the descriptors. Raises ``UserError``."""
+    memory, *handles = fds
+    try:
+        head, *buffers = bytes_at(payload.pieces, memory, handles)
+        os.close(memory)
+        num_columns = sum(sent.num_buffers for sent in payload.lists)
+        columns = iter(buffers[len(buffers) - num_columns :])
+        lists = [sent.rebuilt(columns) for sent in payload.lists]
+        with received_handles(handles, payload.tracker):
+            return _Unpickler(io.BytesIO(head.data), lists, buffers).load()  # type: ignore[no-any-return]
+    except BaseException as error:
+        raise UserError("rebuilding the dataset in a worker", error) from error
+
+
+def run(channel: Channel, board: HeartbeatWriter, stacks: int, program: Program | None = None) -> None:
+    """Work until the trainer closes its end. Everything that user code may do to this process ends here.
+
+    Args:
+        channel: to the trainer.
+        board: where this worker writes what it does.
+        stacks: a file for the stacks of its threads.
+        program: what to run, if the process that this one was forked from has loaded it.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the trainer's affair; it ends its workers
+    faulthandler.enable(stacks)
+    faulthandler.register(DUMP_SIGNAL, stacks)
+    with contextlib.suppress(Closed):
+        _Worker(channel, board, program).work()
+
+
+@dataclass(slots=True)
+class _Outgoing:
+    """Results that wait to be sent together: for tiny batches the message costs more than the batch."""
+
+    results: list[Result] = field(default_factory=list)
+    news: SegmentUpdate = field(default_factory=SegmentUpdate)
+    nbytes: int = 0
+    shared_nbytes: int = 0
+    since_s: float = 0.0
+    imported: tuple[str, ...] = ()
+
+    def add(self, result: Result, news: SegmentUpdate) -> None:
+        self.results.append(result)
+        self.news.opened += news.opened
+        self.news.fds += news.fds
+        self.news.dropped += news.dropped
+        if result.packed is not None:
+            self.nbytes += len(result.packed.head or b"")
+            self.shared_nbytes += sum(piece.nbytes for piece in result.packed.pieces)
+
+    def is_due(self) -> bool:
+        full = self.nbytes >= _GROUP_NBYTES or self.shared_nbytes >= _GROUP_SHARED_NBYTES
+        full = full or len(self.results) >= _GROUP_RESULTS
+        return full or time.monotonic() - self.since_s >= _GROUP_S
+
+
+class _Worker:
+    def __init__(self, channel: Channel, board: HeartbeatWriter, program: Program | None) -> None:
+        self._channel, self._board, self._program = channel, board, program
+        self._inbox, self._outbox = Inbox(), Outbox()
+        self._tasks: deque[Task] = deque()
+        self._outgoing = _Outgoing()
+        self._sending = threading.Lock()
+        self._kept = threading.Event()
+        """Set while results may wait to be sent."""
+        self._sends_at_once = False
+        self._modules, self._num_modules = set(sys.modules), len(sys.modules)
+        """Those that were there at the last look, or before."""
+        self._is_from_template = program is not None
+
+    def work(self) -> None:
+        """Load the program, then make tasks until the trainer is gone."""
+        # A batch that is done must not wait for the one after it, which may take minutes.
+        threading.Thread(target=self._flush_the_late, name="antifreeze-flush", daemon=True).start()
+        # Order: after its start, so that the thread alone takes the signal. In this one it would interrupt user code: a
+        # native sleep ends early, a read fails, though the worker is only asked where it stands.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {DUMP_SIGNAL})
+        (start, fds), *later = self._wait()
+        began_s = time.perf_counter()
+        try:
+            program, context = self._load(start, fds)
+            failure = None
+        except UserError as error:
+            failure = failure_of(error)
+        self._send(Ready(failure, time.perf_counter() - began_s))
+        if failure is not None:
+            self._linger()
+        self._take(later)
+        while True:
+            if not self._tasks:
+                self._flush()
+                self._board.at(Stage.IDLE)
+                self._take(self._wait())
+            else:
+                self._take(self._channel.receive_nowait())
+            if self._tasks:
+                self._make(self._tasks.popleft(), program, context)
+
+    def _wait(self) -> list[tuple[Any, list[int]]]:
+        # Bounded: the trainer's end closes with it, and the kernel ends this process with its parent.
+        while True:
+            with contextlib.suppress(TimeoutError):
+                return self._channel.receive(Deadline.after(_LOOK_S))
+
+    def _linger(self) -> None:
+        """Wait for the end: nothing can be done here, and a worker that goes by itself would be taken for a death."""
+        self._board.at(Stage.IDLE)
+        while True:
+            self._wait()
+
+    def _load(self, start: Start, fds: list[int]) -> tuple[Program, TaskContext]:
+        self._board.at(Stage.LOAD)
+        apply_environment(start.environment)
+        become_worker(start.slot, start.environment.owner_pid)
+        self._sends_at_once = start.sends_at_once
+        context = TaskContext(self._board, slot=start.slot, num_workers=start.num_workers, on_error=start.on_error)
+        _batch_memory.install(self._outbox)
+        _torch_collate.install()
+        _worker_info.install(start.slot, start.num_workers, 0, None)
+        program = self._program
+        if program is None:
+            program = load_program(start.payload, fds)
+        else:
+            for fd in fds:
+                os.close(fd)
+        try:
+            run_reopeners()
+        except BaseException as error:
+            raise UserError("opening the dataset's handles in a worker", error) from error
+        set_logs(start.environment.settings.logs)  # Order: after the user's modules, which may do so themselves
+        program.start(context, start.seed)
+        return program, context
+
+    # -- tasks -----------------------------------------------------------------------------------------------------
+
+    def _take(self, messages: list[tuple[Any, list[int]]]) -> None:
+        for message, fds in messages:
+            if isinstance(message, Cancel):
+                self._cancel(message.run)
+            elif isinstance(message, Tasks):
+                self._outbox.returned(message.returned)
+                self._inbox.apply(message.opened, fds, message.dropped)
+                self._tasks.extend(message.tasks)
+
+    def _cancel(self, run: int) -> None:
+        """Forget the tasks and results of a run that nobody waits for, and give their memory back."""
+        for task in [task for task in self._tasks if task.run == run]:
+            self._tasks.remove(task)
+            self._inbox.release(pieces_of(task))
+        with self._sending:
+            for result in [result for result in self._outgoing.results if result.run == run]:
+                self._outgoing.results.remove(result)
+                self._outbox.returned([piece.segment for piece in result.packed.pieces] if result.packed else [])
+
+    def _make(self, task: Task, program: Any, context: TaskContext) -> None:
+        context.clear(task.step)
+        with self._sending:
+            if not self._outgoing.results:
+                self._outgoing.since_s = time.monotonic()
+        facts: dict[str, Any] = {}
+        _worker_info.reset_asked()
+        try:
+            facts = self._packed(task, program, context)
+        except Ended:
+            facts = {"ended": True, "end": getattr(program, "end", None)}
+        except Nothing:
+            pass
+        except UserError as error:
+            facts = {"failure": failure_of(error)}
+        except Exception as error:  # noqa: BLE001  border: what we have not thought of must not look like a death
+            facts = {"failure": failure_of(UserError("making the batch", error))}
+        result = Result(
+            epoch=task.epoch,
+            step=task.step,
+            skipped=tuple(context.skipped),
+            num_samples=context.num_samples,
+            times=tuple(context.times.items()),
+            slowest=context.take_slowest(),
+            asked=_worker_info.asked(),
+            run=task.run,
+            **facts,
+        )
+        imported = self._newly_imported()
+        with self._sending:
+            self._outgoing.add(result, self._outbox.drain_updates())
+            self._outgoing.imported += imported
+            due = self._sends_at_once or self._outgoing.is_due()
+        if due:
+            self._flush()
+        elif not self._kept.is_set():
+            self._kept.set()
+
+    def _newly_imported(self) -> tuple[str, ...]:
+        """Return modules that user code has imported since the last look. The next workers may start with them."""
+        if len(sys.modules) == self._num_modules or not self._is_from_template:
+            return ()
+        names = list(sys.modules)
+        new = tuple(name for name in names if name not in self._modules)
+        self._modules.update(new)
+        self._num_modules = len(names)
+        return new
+
+    def _packed(self, task: Task, program: Any, context: TaskContext) -> dict[str, Any]:
+        """Make a task's batch and put it where the trainer can read it."""
+        try:
+            task = unpacked(task, self._inbox)
+        except BaseException as error:
+            raise UserError("rebuilding the task in a worker", error) from error
+        batch = program.make(task, context)
+        facts: dict[str, Any] = {}
+        began_s = context.begin(Stage.PACK)
+        try:
+            head, raws = dump(batch)
+        except BaseException as error:
+            kind = type(batch).__name__
+            raise UserError(f"sending the batch (a {kind}) to the trainer: it cannot be pickled", error) from error
+        del batch, task  # Order: only what user code has kept is still held when the buffers are looked at
+        if hasattr(program, "seen"):
+            program.seen(head, raws)
+            facts = program.facts()
+        facts["nbytes"] = len(head) + sum(map(len, raws))
+        packed = pack(head, raws, self._outbox)
+        raws.clear()
+        packed = unshare(packed, self._outbox)
+        context.add(Stage.PACK, time.perf_counter() - began_s)
+        self._outbox.sent(packed.pieces)
+        return facts | {"packed": packed}
+
+    # -- results ---------------------------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        self._send_kept()
+        self._push()
+
+    def _send_kept(self) -> None:
+        """Hand over what waits, as far as the socket takes it. Two threads come here."""
+        with self._sending:
+            outgoing, self._outgoing = self._outgoing, _Outgoing()
+            if not (outgoing.results or outgoing.news.opened or outgoing.imported):
+                return
+            news = outgoing.news
+            while len(news.fds) > MAX_FDS:  # more than one message can carry
+                some, news.opened = news.opened[:MAX_FDS], news.opened[MAX_FDS:]
+                fds, news.fds = news.fds[:MAX_FDS], news.fds[MAX_FDS:]
+                self._channel.send_nowait(Results([], [], some, []), fds)
+            done = self._inbox.take_done()
+            message = Results(outgoing.results, done, news.opened, news.dropped, outgoing.imported)
+            self._channel.send_nowait(message, news.fds)
+
+    def _flush_the_late(self) -> None:
+        """Send what has waited for long enough while the main thread is at something else."""
+        with contextlib.suppress(Closed, OSError):
+            while True:
+                if not self._kept.wait(_LOOK_S):
+                    continue
+                # While batches come fast, this looks by the clock: to be woken for each would cost more than it saves.
+                time.sleep(_GROUP_S)
+                with self._sending:
+                    if not self._outgoing.results:
+                        self._kept.clear()
+                        continue
+                if self._outgoing.is_due():
+                    self._send_kept()
+
+    def _send(self, message: object) -> None:
+        with self._sending:
+            self._channel.send_nowait(message)
+        self._push()
+
+    def _push(self) -> None:
+        """Wait until the socket has taken everything."""
+        with self._sending:
+            if self._channel.flush_nowait():
+                return
+        self._board.at(Stage.SEND)
+        while True:
+            with self._sending, contextlib.suppress(TimeoutError):
+                self._channel.flush(Deadline.after(_LOOK_S))
+                return

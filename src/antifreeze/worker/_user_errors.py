@@ -1,0 +1,99 @@
+"""Errors of user code, in a form that can always be sent and always be read."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from typing import Any
+
+import cloudpickle
+
+from antifreeze.core import clean_block, one_line
+from antifreeze.worker._wire import Failure
+
+_LONG_TEXT = 2_000
+_LONG_TRACEBACK = 40_000
+_LARGE_ERROR_NBYTES = 1 << 20
+
+
+class UserError(Exception):
+    """Carries what user code raised, and at which sample, up to the loop that reports it."""
+
+    def __init__(
+        self,
+        what: str,
+        error: BaseException,
+        *,
+        sample: str = "",
+        position: int = -1,
+        explanation: str = "",
+        can_skip: bool = False,
+    ) -> None:
+        super().__init__(what)
+        self.what, self.error = what, error
+        self.text = text_of(error)
+        self.sample, self.position, self.explanation, self.can_skip = sample, position, explanation, can_skip
+
+
+def failure_of(caught: UserError) -> Failure:
+    """Return all that can be said about an error, as texts, and the error itself if it survives the journey."""
+    error = caught.error
+    return Failure(
+        what=caught.what,
+        sample=caught.sample,
+        position=caught.position,
+        kind=type(error).__qualname__.split(".<locals>.")[-1],
+        message=text_of(error),
+        traceback=_traceback(error),
+        explanation=caught.explanation,
+        module=getattr(error, "name", None) or "" if isinstance(error, ModuleNotFoundError) else "",
+        error=_portable(error),
+        error_class=_portable_class(type(error)),
+        can_skip=caught.can_skip,
+    )
+
+
+def text_of(error: BaseException) -> str:
+    """Return an error's message, even if it fails to print itself, or holds half of a dataset."""
+    try:
+        return one_line(str(error), _LONG_TEXT)
+    except Exception:  # noqa: BLE001  border: the user's exception may do anything
+        return "(its message cannot be printed)"
+
+
+def _traceback(error: BaseException) -> str:
+    trace = error.__traceback__
+    # The first frames are ours: the loop that called the user's code.
+    while (
+        trace is not None and trace.tb_next is not None and "antifreeze" in trace.tb_frame.f_globals.get("__name__", "")
+    ):
+        trace = trace.tb_next
+    try:
+        return clean_block("".join(traceback.format_exception(type(error), error, trace)), _LONG_TRACEBACK)
+    except Exception:  # noqa: BLE001  border: it calls the user's __str__
+        return "".join(traceback.format_tb(trace)) + type(error).__qualname__
+
+
+def _portable(error: BaseException) -> bytes | None:
+    """Return the pickled error if it can be rebuilt: many cannot, because their constructors want other arguments."""
+    try:
+        blob = cloudpickle.dumps(_bare(error))
+        if len(blob) > _LARGE_ERROR_NBYTES:
+            return None
+        return blob if type(pickle.loads(blob)) is type(error) else None  # noqa: S301  our own error
+    except Exception:  # noqa: BLE001  border: it calls the user's constructors and reducers
+        return None
+
+
+def _portable_class(kind: type) -> bytes | None:
+    try:
+        return bytes(cloudpickle.dumps(kind))
+    except Exception:  # noqa: BLE001  border: a class may refer to anything
+        return None
+
+
+def _bare(error: Any) -> Any:
+    """Return the error without what holds its frames."""
+    error.__traceback__ = None
+    error.__cause__ = error.__context__ = None
+    return error

@@ -1,0 +1,59 @@
+"""Workers that are gone are told of in the order in which they were lost, whoever of them is heard of first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+from antifreeze.core import WorkerDied
+from antifreeze.diagnosis import StallLimits
+from antifreeze.ipc import Heartbeat, Stage
+from antifreeze.pool._history import History
+from antifreeze.pool._task_sources import IndexTasks
+from antifreeze.pool._task_table import TaskTable
+from antifreeze.pool._watch import Watch
+from antifreeze.pool._worker_failures import WorkerFailures
+
+KILLED = -9
+RECORD = Heartbeat(since_s=1, stage=Stage.FETCH, step=0, sample=-3, position=1, slowest_s=0, num_samples=1, name="")
+
+
+def member_of(slot: int) -> Any:
+    return SimpleNamespace(
+        slot=slot,
+        token=slot,
+        pid=1000 + slot,
+        name=f"worker {slot}",
+        record=RECORD,
+        finding=None,
+        sample=None,
+        died_early=False,
+        read_stacks=lambda: "",
+    )
+
+
+def test_the_second_at_a_place_does_not_end_the_epoch_before_the_first_is_told_of() -> None:
+    """Exit codes come in any order, and the error that follows from the second ends everything."""
+    config = SimpleNamespace(num_workers=2, max_restarts=100, on_error="raise")
+    pool: Any = SimpleNamespace(config=config, exits={}, early_deaths=Counter(), cannot_start=False, fatal=None)
+    source, task_table, history = IndexTasks(iter([[7, 13]]), epoch=0, seed=0, dataset="D"), TaskTable(2), History(2, 2)
+    found = source.next()
+    assert found is not None
+    task_table.add(*found)
+    watch = Watch(StallLimits(), history, lambda record: source.name(task_table.task(0), "", record.position))
+    failures = WorkerFailures(pool, source, task_table, watch, history, 0)
+    for slot in (1, 0):
+        task_table.give(slot, 1)
+        failures.lost(member_of(slot))
+
+    pool.exits.pop(0)(KILLED)
+    assert task_table.take() is None
+    assert failures.unexplained == 2
+    pool.exits.pop(1)(KILLED)
+
+    assert [restart.worker for restart in history.restarts] == [1, 0]
+    assert {restart.sample for restart in history.restarts} == {"sample 13 of D"}
+    error = task_table.take()
+    assert isinstance(error, WorkerDied)
+    assert "sample 13 of D" in error.message
