@@ -52,7 +52,7 @@ def measure(folder: Path, position: float, shuffle: bool) -> float:
         next(iter(other))
         state = other.state_dict()
         state["sample"] = int(len(loader) * position) * BATCH_SIZE
-        del dataset.__dict__["_recipe"]  # it would be there already
+        del dataset.__dict__["_spec"]  # it would be there already
         loader.load_state_dict(state)
     began_s = time.perf_counter()
     next(iter(loader))

@@ -189,7 +189,7 @@ def our_threads() -> Callable[[], list[str]]:
 
     def names() -> list[str]:
         started = [t for t in threading.enumerate() if t.name.startswith("antifreeze") and t not in before]
-        return [t.name for t in started if t.name != "antifreeze-keeper"]  # it stays a second longer than its workers
+        return [t.name for t in started if t.name != "antifreeze-supervisor"]  # it outlives its workers by a second
 
     return names
 

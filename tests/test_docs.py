@@ -20,8 +20,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import antifreeze as af
-from antifreeze import core, supervise
+from antifreeze import core
 from antifreeze.datasets import _memory_limit, _read_spec, _reading
+from antifreeze.diagnosis import Cause, _policy
 from antifreeze.pool import _pool, _prefetch, _task_table, _worker_failures
 
 HOUSE = Path(__file__).parent.parent
@@ -94,7 +95,7 @@ NUMBERS = {
     r"[Pp]ieces of about (\d+) MB": _read_spec.PIECE_NBYTES >> 20,
     r"up to (\d+) \*?streams": _reading._STREAMS,
     r"\((\d+)\s+s?\s?by default\)": int(_reading.STALL_LIMIT_S),
-    r"has waited for (\d+) s": int(supervise.WARN_S),
+    r"has waited for (\d+) s": int(_policy.WARN_S),
     r"as many as it makes in about (\d+) ms": int(1000 * _prefetch._GROUP_S),
     r"at most (\d+), and no more than": _prefetch._MOST,
     r"and no more than (\d+) MB": _prefetch._GROUP_NBYTES >> 20,
@@ -102,7 +103,7 @@ NUMBERS = {
     r"losses in an epoch\*\* \(default (\d+)\)": inspect.signature(af.StreamingDataLoader)
     .parameters["max_restarts"]
     .default,
-    r"After (\d+) seconds it is replaced": int(supervise.STOPPED_S),
+    r"After (\d+) seconds it is replaced": int(_policy.STOPPED_S),
 }
 """Phrases that the pages use for what the source may change."""
 
@@ -131,7 +132,7 @@ def test_numbers_that_the_pages_have_in_words() -> None:
 
 def test_the_limits_of_workers_are_those_of_the_policy() -> None:
     """The table that people look at before they set ``stall_limit``."""
-    policy, most = supervise, int(supervise.ATTEMPT_FACTOR**supervise.MOST_ATTEMPTS)
+    policy, most = _policy, int(_policy.ATTEMPT_FACTOR**_policy.MOST_ATTEMPTS)
     of = "times the slowest sample so far"
     attempts = f"times {policy.ATTEMPT_FACTOR:g}, up to {most}"
     rows = [
@@ -202,8 +203,8 @@ def test_every_error_has_a_section() -> None:
     assert {f"### `{name}`" for name in errors} <= set(TROUBLESHOOTING.read_text().splitlines())
 
 
-@pytest.mark.parametrize("cause", supervise.Cause, ids=lambda cause: cause.value)
-def test_every_cause_has_a_section(cause: supervise.Cause) -> None:
+@pytest.mark.parametrize("cause", Cause, ids=lambda cause: cause.value)
+def test_every_cause_has_a_section(cause: Cause) -> None:
     """It is found by its name, which reports have, and by the words that messages have."""
     sections = re.split(r"^##+ ", TROUBLESHOOTING.read_text(), flags=re.MULTILINE)
     (section,) = [section for section in sections if section.startswith(f"`{cause.value}`\n")]

@@ -115,7 +115,8 @@ def watch(loader: str, what: str, options: argparse.Namespace) -> dict[str, Any]
     """CPU seconds a second of everything that is there only to notice faults, at 1,000 batches a second.
 
     supervisor: its thread, less the batches that it takes in and the tasks that it gives out while the trainer sleeps:
-    somebody has to do that. look: `Epoch.look` in the trainer's thread, with the clock around it. fork server: its process.
+    somebody has to do that. look: `PoolEpoch.look` in the trainer's thread, with the clock around it. fork server: its
+    process.
     notes: what workers write down about themselves, as the difference between batches with and without a board.
     """
     from antifreeze.pool import _pool, _pool_epoch
@@ -124,7 +125,7 @@ def watch(loader: str, what: str, options: argparse.Namespace) -> dict[str, Any]
     iterator = iter(make_loader(loader, CASES["steady"].make(), num_workers=2, batch_size=batch_size))
     take(iterator, 1.0)
     paced(iterator, 1.0)
-    supervisor = next(thread for thread in threading.enumerate() if thread.name == "antifreeze-keeper")
+    supervisor = next(thread for thread in threading.enumerate() if thread.name == "antifreeze-supervisor")
     looking, work = Clock(supervisor, of_it=False), Clock(supervisor, of_it=True)
     looking.attach(_pool_epoch.PoolEpoch, "look")
     for owner, name in ((_pool.Pool, "receive"), (_pool_epoch.PoolEpoch, "assign")):
@@ -192,7 +193,7 @@ def ran_s(place: str) -> float:
 def nursery_pid() -> int:
     from measure import descendants
 
-    return next(pid for pid in descendants() if Path(f"/proc/{pid}/comm").read_text().strip() == "af-nursery")
+    return next(pid for pid in descendants() if Path(f"/proc/{pid}/comm").read_text().strip() == "af-forkserver")
 
 
 def notes_s(batch_size: int) -> float:

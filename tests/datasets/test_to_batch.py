@@ -135,6 +135,6 @@ def test_rows_of_different_keys_are_named() -> None:
 
 def test_numpy_users_need_no_torch() -> None:
     """Workers that read Parquet must not pay for torch."""
-    code = "import sys, antifreeze.adapters; sys.exit('torch' in sys.modules)"
+    code = "import sys, antifreeze.datasets; sys.exit('torch' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

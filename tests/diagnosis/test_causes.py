@@ -266,14 +266,14 @@ def test_the_evidence_says_where_a_process_stands() -> None:
         wchan="wait_woken",
         threads=3,
         children=1,
-        frames=frames_of(f"{LIBRARY}/socket.py:706:readinto", "/x/data.py:12:__getitem__", f"{OURS}/child/_w.py:9:run"),
+        frames=frames_of(f"{LIBRARY}/socket.py:706:readinto", "/x/d.py:12:__getitem__", f"{OURS}/worker/_w.py:9:run"),
     )
 
     assert find_cause(evidence).evidence_lines == (
         "process state S, in system call recvfrom on socket to 127.0.0.1:9 (wchan wait_woken)",
         "0.00 s of CPU per second",
         "threads: 3, processes that it started: 1",
-        "/x/data.py:12 in __getitem__",
+        "/x/d.py:12 in __getitem__",
     )
 
 
@@ -375,7 +375,7 @@ def test_a_frame_without_a_line_is_kept() -> None:
 @pytest.mark.parametrize(
     ("frames", "shown"),
     [
-        ([f"{LIBRARY}/json/decoder.py:1:f", "/x/a.py:1:g", f"{OURS}/child/_w.py:1:h"], ["/x/a.py:1 in g"]),
+        ([f"{LIBRARY}/json/decoder.py:1:f", "/x/a.py:1:g", f"{OURS}/worker/_w.py:1:h"], ["/x/a.py:1 in g"]),
         (["/v/lib/python3.11/site-packages/torch/a.py:1:f", "/x/a.py:1:g"], ["/x/a.py:1 in g"]),
         ([f"{LIBRARY}/json/a.py:1:f", "/v/site-packages/mine/a.py:1:g"], ["/v/site-packages/mine/a.py:1 in g"]),
         ([f"{LIBRARY}/json/a.py:1:f", "/v/site-packages/torch/a.py:1:g"], [f"{LIBRARY}/json/a.py:1 in f"]),

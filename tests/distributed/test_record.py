@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antifreeze import supervise
 from antifreeze.core._text import is_clean
+from antifreeze.diagnosis import _policy
 from antifreeze.distributed import WARN_S, Location, RankStatus, Trouble
 from antifreeze.distributed._record import MOST_NBYTES, RankRecord, decode, encode, from_json, make_record, to_json
 
@@ -29,7 +29,7 @@ standings = st.builds(
     place=places,
     trouble=st.none() | st.builds(Trouble, st.integers(1, 10**9), places, texts, texts, st.booleans()),
 )
-who = RankRecord(rank=3, host="node-7", pid=77, on_spawned=5, space=4026531836)
+who = RankRecord(rank=3, host="node-7", pid=77, born=5, space=4026531836)
 
 
 @given(standing=st.none() | standings, beat=numbers)
@@ -108,4 +108,4 @@ def test_what_is_no_record_of_this_rank_is_none(raw: bytes) -> None:
 
 def test_the_others_hear_of_a_wait_when_its_own_rank_does() -> None:
     """One number in two layers that must not import each other."""
-    assert WARN_S == supervise.WARN_S
+    assert WARN_S == _policy.WARN_S

@@ -79,7 +79,7 @@ class Job:
         for rank in ranks:
             round_ = Round(AtOnce(self.store), Told(), rank, world_size)  # type: ignore[arg-type]
             round_.reader = StoreReader(rank, world_size, rank % per_node)
-            who = RankRecord(rank=rank, host=f"node-{rank // per_node}", pid=1000 + rank, space=1, on_spawned=1)
+            who = RankRecord(rank=rank, host=f"node-{rank // per_node}", pid=1000 + rank, space=1, born=1)
             round_._us = who
             self.rounds[rank], self.standings[rank] = round_, trains()
 

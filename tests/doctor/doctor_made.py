@@ -55,7 +55,7 @@ BORN = (
 )
 LOOP = (at(f"{TORCH}/utils/data/_utils/worker.py", "_worker_loop"), *BORN)
 IDLE = (*QUEUE, *LOOP)
-OUR_LOOP = (at(f"{OURS}/child/_worker.py", "serve"),)
+OUR_LOOP = (at(f"{OURS}/worker/_main.py", "serve"),)
 
 
 def loads(*frames: Frame) -> tuple[Frame, ...]:

@@ -72,7 +72,7 @@ PROCESSES = st.builds(
     Process,
     pid=PIDS,
     parent=PIDS,
-    name=st.sampled_from(["python", "pt_data_worker", "af-worker-0", "af-nursery", "sh"]),
+    name=st.sampled_from(["python", "pt_data_worker", "af-worker-0", "af-forkserver", "sh"]),
     program=st.sampled_from(["", "python3.11"]),
     command=st.sampled_from([(), ("python", "a.py"), ("python", "--multiprocessing-fork"), ("", "ä")]),
     folder=st.sampled_from(["", "/nowhere"]),

@@ -449,10 +449,10 @@ def test_what_a_fork_server_has_forked_is_no_helper() -> None:
 
 def test_workers_of_antifreeze() -> None:
     """They are workers by their name, and idle by their lines."""
-    waits = (at(f"{OURS}/crew/_crew.py", "take"), at(f"{OURS}/loader/_loader.py", "__next__"), *MAIN)
-    idle = (at(f"{OURS}/transport/_channel.py", "receive"), *OUR_LOOP)
+    waits = (at(f"{OURS}/pool/_pool.py", "take"), at(f"{OURS}/loaders/_streaming.py", "__next__"), *MAIN)
+    idle = (at(f"{OURS}/ipc/_channel.py", "receive"), *OUR_LOOP)
     busy = (at(SCRIPT, "__getitem__", 42), *OUR_LOOP)
-    nursery = process(200, parent=100, name="af-nursery")
+    nursery = process(200, parent=100, name="af-forkserver")
     workers = [
         process(201, idle, parent=200, name="af-worker-0"),
         process(202, busy, parent=200, name="af-worker-1", thread=READ),

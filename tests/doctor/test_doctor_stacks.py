@@ -253,8 +253,8 @@ def test_its_own_stacks_are_known_without_it() -> None:
 ASKS = """
 import os, threading
 from antifreeze import diagnose
-from antifreeze.doctor.job import _judge, _observe
-_observe.SHORT_S, _observe.LONG_S, _judge.OPEN_END_S = 0.1, 1.5, 0.5
+from antifreeze.doctor.job import _observe, _verdict
+_observe.SHORT_S, _observe.LONG_S, _verdict.OPEN_END_S = 0.1, 1.5, 0.5
 found = []
 reading, writing = os.pipe()
 

@@ -483,7 +483,7 @@ def test_sys_exit_with_an_epoch_open_is_what_it_says(shared_data: Data, how: str
 NO_HANDLES = """
 import os, resource, sys
 import antifreeze as af
-from antifreeze.loader import _reading
+from antifreeze.datasets import _reading
 
 _reading.WINDOW_NBYTES = 400  # so that many files are open at a time
 dataset = af.StreamingDataset(sys.argv[1], format="numpy", columns=["n", "label"])

@@ -122,17 +122,17 @@ def test_a_loader_that_is_dropped_needs_no_collector(engine: str, persistent: bo
 
 DROPPED = """
 import torch
-from antifreeze.pool._supervisor import the_keeper
+from antifreeze.pool._supervisor import the_supervisor
 
 class Kept:
     def __init__(self, num_tensors):
         self.tensors = [torch.zeros(1) for _ in range(num_tensors)]
-    def tend(self):
+    def poll(self):
         pass
 
 kept = Kept(0)
-the_keeper().keep(kept)
-the_keeper().end(Kept(200_000))  # and the program is over while our thread lets go of these
+the_supervisor().keep(kept)
+the_supervisor().end(Kept(200_000))  # and the program is over while our thread lets go of these
 """
 
 

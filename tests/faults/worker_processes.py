@@ -65,7 +65,7 @@ def awaits_signals(pid: int) -> bool:
 
 def nurseries(trainer: int | None = None) -> list[int]:
     """Return the nurseries of a trainer, by default of this process."""
-    return [pid for pid in _children(trainer or os.getpid()) if _is_named(pid, "af-nursery")]
+    return [pid for pid in _children(trainer or os.getpid()) if _is_named(pid, "af-forkserver")]
 
 
 def _descendants(pid: int) -> list[int]:

@@ -291,11 +291,12 @@ def test_workers_use_the_trainers_own_antifreeze(tmp_path: Path) -> None:
         "class Asks(list):\n"
         "    def __getitem__(self, i):\n"
         "        return sys.modules['antifreeze.worker._task_context'].__file__\n"
-        "print({antifreeze.worker._task_context.__file__, *antifreeze.DataLoader(Asks([0]), batch_size=None, num_workers=1)})"
+        "mine = antifreeze.worker._task_context.__file__;"
+        "print({mine, *antifreeze.DataLoader(Asks([0]), batch_size=None, num_workers=1)})"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
-    assert done.stdout.strip() == repr({str(tmp_path / "antifreeze" / "child" / "_desk.py")}), done.stderr
+    assert done.stdout.strip() == repr({str(tmp_path / "antifreeze" / "worker" / "_task_context.py")}), done.stderr
 
 
 # -- who owns a batch ----------------------------------------------------------------------------------------------

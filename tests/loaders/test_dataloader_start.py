@@ -194,7 +194,7 @@ def test_what_must_not_be_forked_is_loaded_by_each_worker(kind: type[Where], tmp
 
     assert found[0]["large"] == found[1]["large"] == list(range(8))
     (parent,) = found[0]["parents"]
-    assert name_of(parent) == "af-nursery"
+    assert name_of(parent) == "af-forkserver"
     assert 1 + 2 <= loads(log) <= 1 + 2 * 2  # a worker may be late for an epoch
     expected = "1 thread (reader_of_tests)" if kind is Threaded else f"opened 1 file ({log})"
     report = loader.report()

@@ -186,7 +186,7 @@ def test_when_workers_start(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: Any) -> Any:
         raise ZeroDivisionError("a worker is started")
 
-    monkeypatch.setattr(af.DataLoader, "_make_crew", refuse)
+    monkeypatch.setattr(af.DataLoader, "_make_pool", refuse)
     batches = iter(ours(Made(4, int), 1))
     with pytest.raises(ZeroDivisionError, match="a worker is started"):
         next(batches)

@@ -13,7 +13,9 @@ import io, json, os, pickle, sqlite3, sys, tarfile, types, zipfile
 from pathlib import Path
 import h5py, lmdb
 import numpy as np
-from antifreeze.worker import load_program, loading_for_forks, reopened_fds, run_reopeners, shared_handles
+from antifreeze.payload._process_local import shared_handles
+from antifreeze.payload._reopen import loading_for_forks, reopened_fds, run_reopeners
+from antifreeze.worker import load_program
 from antifreeze.payload._payload import make_payload
 
 folder = Path(sys.argv[1])
@@ -24,7 +26,7 @@ def template(*parts, by_value=()):
     payload = make_payload(types.SimpleNamespace(parts=parts), set(by_value))
     before = open_files()
     with loading_for_forks():
-        program = load_program(payload.payload, payload.fds())
+        program = load_program(payload.layout, payload.fds())
     expected = before.keys() | reopened_fds() | shared_handles()
     left = [path for fd, path in open_files().items() if fd not in expected and "antifreeze" not in path]
     return program.parts, left, payload.per_worker_reason

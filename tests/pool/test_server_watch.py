@@ -28,8 +28,8 @@ class Bed:
         self.now_s, self.cpu_s, self.moves = 1000.0, 0.0, False
         self.limits, self.bedside = limits, Bedside(7)
         monkeypatch.setattr(_server_watch.time, "monotonic", lambda: self.now_s)
-        monkeypatch.setattr(_server_watch, "glance", self.counters)
-        monkeypatch.setattr(_server_watch, "look", lambda _pid: ProcSnapshot(state="D", syscall="read"))
+        monkeypatch.setattr(_server_watch, "read_counters", self.counters)
+        monkeypatch.setattr(_server_watch, "read_proc", lambda _pid: ProcSnapshot(state="D", syscall="read"))
 
     def counters(self, _pid: int, *, alone: bool) -> Counters:
         assert alone  # what its workers do says nothing about it

@@ -203,7 +203,7 @@ class Workers(RuleBasedStateMachine):
 
     @invariant()
     def the_books_agree(self) -> None:
-        if not hasattr(self, "ledger"):
+        if not hasattr(self, "task_table"):
             return
         places = list(self.place.values())
         assert self.task_table.open == len(places) - len(self.delivered)
@@ -218,7 +218,7 @@ class Workers(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """From any state, healthy workers finish the epoch: each task is delivered once, in order if that is wished."""
-        if not hasattr(self, "ledger"):
+        if not hasattr(self, "task_table"):
             return
         self.task_table.reclaim()
         for slot in range(self.num_slots):

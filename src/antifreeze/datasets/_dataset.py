@@ -192,16 +192,14 @@ class StreamingDataset:
         return make_read_spec(self._source, self._wanted, ThreadProgress("main thread"))
 
     def _look(self, limit_s: float | None, memory_limit: int | None = None) -> None:
-        """Make the read spec, which reads the first rows: in the calling thread, or bounded in how long nothing moves."""
-        if "_recipe" in self._made.values:
+        """Read the first rows and decide how to read all: in this thread, or bounded in how long nothing moves."""
+        if "_spec" in self._made.values:
             return
 
         def make(note: ThreadProgress) -> ReadSpec:
             return make_read_spec(self._source, self._wanted, note, memory_limit)
 
-        self._made.values["_recipe"] = (
-            make(ThreadProgress("main thread")) if limit_s is None else bounded(make, limit_s)
-        )
+        self._made.values["_spec"] = make(ThreadProgress("main thread")) if limit_s is None else bounded(make, limit_s)
 
     @made_once
     def _delivery(self) -> Delivery:

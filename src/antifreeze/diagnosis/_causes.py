@@ -208,7 +208,7 @@ class Cause(enum.Enum):
         "orphaned",
         "was lost together with the process that it was born in",
         (
-            "Somebody ended the fork server or the template (`af-nursery`, `af-template` in `top`), and the kernel "
+            "Somebody ended the fork server or the template (`af-forkserver`, `af-template` in `top`), and the kernel "
             "ends workers with it. Look at `dmesg` and at the scheduler's log if it was not you."
         ),
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from antifreeze.diagnosis._causes import Cause, describe_exit
 from antifreeze.diagnosis._stack import Frame
 
-STARTING = frozenset({"start", "starting", "born", "load", "init"})
+STARTING = frozenset({"start", "starting", "started", "load", "init"})
 """The stages before the first task."""
 
 

@@ -18,7 +18,7 @@ MOST_READ_NBYTES = 128_000
 """Nothing of ours is longer. The store sends a value as a whole, so one that is longer can be refused only after it has
 come; then it is not asked for again for a while."""
 _REFUSED_S = 30.0
-_PREFIX = "antifreeze/distributed"
+_PREFIX = "antifreeze/ranks"
 
 
 def job_key() -> str:

@@ -76,7 +76,7 @@ def main(fd: int, owner_pid: int) -> NoReturn:
     server = _Server(Channel(socket.socket(fileno=fd)), owner_pid, is_root=True)
     adopt_orphans()
     end_with_parent(owner_pid, signal.SIGCONT)
-    name_process("af-nursery")
+    name_process("af-forkserver")
     server.run()
 
 
@@ -101,7 +101,7 @@ def end_with_parent(parent_pid: int, number: int = signal.SIGKILL) -> None:
 
     With another signal, it is for the handler of that one to end it.
 
-    The signal comes when the parent's *thread* ends that has started this process: in the trainer that is the supervisor,
+    The signal comes when the parent's *thread* that started this process ends: in the trainer that is the supervisor,
     which lives as long as the fork server; the fork server has one thread.
     """
     if sys.platform == "linux":

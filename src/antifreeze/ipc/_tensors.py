@@ -1,4 +1,8 @@
-"""How torch tensors are taken apart and put together again. Nothing here imports torch before a tensor is there."""
+"""How torch tensors are taken apart and put together again. Nothing here imports torch before a tensor is there.
+
+Invariant: the path of this module and the names of its functions never change. They are part of every pickled batch,
+and so of the fingerprints in saved states: a state from before a move could not be resumed after it.
+"""
 
 from __future__ import annotations
 

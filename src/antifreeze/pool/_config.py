@@ -26,7 +26,7 @@ class PoolConfig:
 
 
 class TaskDispatcher(Protocol):
-    """Who gives the tasks: one epoch. Called with the pool's lock held, by the trainer's thread or by the supervisor."""
+    """Who gives the tasks: one epoch. Called with the pool's lock held, by the trainer's thread or the supervisor."""
 
     def came_back(self, slot: int, result: Result, worker: WorkerHandle) -> bool:
         """Hear of a result; tell whether somebody will take it."""

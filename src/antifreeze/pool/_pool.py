@@ -34,7 +34,7 @@ _BUSY_S = 0.3
 class Pool:
     """Worker processes that run one program.
 
-    Two threads enter: the one that asks for batches, and the supervisor, so that a worker that dies during a long training
+    Two threads enter: the one that asks for batches, and the supervisor, so that a worker that exits in a long training
     step is replaced before its batch is missed. Both hold ``lock`` while they do, and neither waits while it holds it.
     """
 

@@ -232,7 +232,7 @@ class PoolEpoch:
             outcome = user_error(result.failure, worker=worker.name, step=result.step, place=place)
             if result.failure.can_skip and not isinstance(task.what, Shard):
                 outcome.retry = (task, result.failure.position)
-        # Order: the task table first. An interrupt in between leaves a source that knows less than it might, and no more.
+        # Order: the task table first. An interrupt in between leaves a source that knows less than it might, no more.
         self._task_table.done(slot, result.step, outcome)
         if result.end is not None:
             self._pool.shard_ends[slot] = result.end

@@ -185,7 +185,7 @@ def start_server() -> Server:
         raise ConfigError(f"sys.executable {what} so no worker can be started", hint=hint, argument="num_workers")
     ours, theirs = pair()
     package = Path(__file__).parents[1]
-    script = package / "nursery" / "start.py"
+    script = package / "forkserver" / "start.py"
     command = [sys.executable, "-P", *_flags(), str(script), str(os.getpid()), str(package.parent)]
     if sys.flags.no_site:
         command += [folder for folder in sys.path if isinstance(folder, str) and folder not in ("", str(script.parent))]

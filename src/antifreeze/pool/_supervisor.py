@@ -131,7 +131,7 @@ class Supervisor:
         self._wakeup.open()
         self._awake.set()
         if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._run, name="antifreeze-keeper", daemon=True)
+            self._thread = threading.Thread(target=self._run, name="antifreeze-supervisor", daemon=True)
             try:
                 self._thread.start()
             except RuntimeError as error:  # the limit on processes counts threads

@@ -41,9 +41,9 @@ _LAUNCHERS = (
 _HELPERS = ("multiprocessing.resource_tracker", "torch_shm_manager", "multiprocessing.forkserver")
 _OURS_WAITING = (
     "/antifreeze/pool/",
-    "/antifreeze/adapters/_iterator.py",
+    "/antifreeze/loaders/_iterator.py",
     "/antifreeze/decode/",
-    "/antifreeze/loader/",
+    "/antifreeze/datasets/_reading.py",
 )
 _OURS_WORKING = ("/antifreeze/worker/",)
 
@@ -108,7 +108,7 @@ def is_worker(process: Process) -> bool:
 
 def is_helper(process: Process) -> bool:
     """Whether it only serves the others: a tracker, a server that forks, a fork server."""
-    if process.name.startswith(("af-nursery", "af-modules", "af-template")) or function_at(
+    if process.name.startswith(("af-forkserver", "af-modules", "af-template")) or function_at(
         process.frames, "/multiprocessing/resource_tracker.py"
     ):
         return True
