@@ -16,7 +16,6 @@ from antifreeze.core import ConfigError, Deadline
 from antifreeze.diagnosis import Evidence, Finding, StallLimits, children_of, find_cause, parse_stack, state_of
 from antifreeze.forkserver import Branch, Preload
 from antifreeze.ipc import Channel, pair
-from antifreeze.payload import sources_of
 from antifreeze.pool._ask_stacks import read_stacks
 from antifreeze.pool._failures import never_forked
 from antifreeze.pool._server_watch import Bedside
@@ -78,7 +77,7 @@ class Server:
         if new or self._preloaded is None:
             self._preloaded = {*(self._preloaded or ()), *new}
             self.num_pending += 1
-            self.channel.send_nowait(Preload(tuple(new), tuple(source for name in new for source in sources_of(name))))
+            self.channel.send_nowait(Preload(tuple(new)))
 
     def ask(self, message: Any, fds: list[int]) -> None:
         """Ask for a process. Raises ``Closed`` if the server is gone; the descriptors are closed in any case."""
