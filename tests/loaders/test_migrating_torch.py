@@ -411,7 +411,7 @@ def test_an_iterable_dataset_on_ranks_of_different_lengths() -> None:
     c10d = SimpleNamespace(_get_default_store=lambda: store)
     job = SimpleNamespace(get_rank=lambda: 0, get_world_size=lambda: 2, distributed_c10d=c10d)
     assert list(PaddedRanks(iter("abc"), lambda: iter("abc"), "key", job)) == list("abcab")
-    assert [af.DataLoader(Whole(), uneven_ranks=how)._uneven for how in ("pad", "ignore")] == [True, False]
+    assert [af.DataLoader(Whole(), uneven_ranks=how)._padding_key is None for how in ("pad", "ignore")] == [False, True]
 
 
 @row("two iterators of a loader with `persistent_workers=True`")
@@ -472,6 +472,6 @@ def test_pin_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         threads.append(threading.get_ident())
         return batch
 
-    monkeypatch.setattr("antifreeze.loaders._iterator.pin", pin)
+    monkeypatch.setattr("antifreeze.loaders._torch_epoch.pin", pin)
     assert len(list(ours(Made(3, int), 1, pin_memory=True))) == 3
     assert threads == [threading.get_ident()] * 3

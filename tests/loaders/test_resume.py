@@ -116,7 +116,7 @@ class Run:
                 assert None not in batches, "a rank has fewer batches than another"
                 states = {json.dumps(loader.state_dict()) for loader in loaders}
                 assert len(states) == 1, "a state means the same on every rank"
-                place = loaders[0]._place
+                place = loaders[0]._run.position
                 left = loaders[0].dataset._num_rows(place.lanes or 1, self.global_batch) - at
                 at += self.global_batch
                 # Ranks for which no sample is left repeat one.

@@ -30,25 +30,24 @@ _HERE = Packed(b"", [])
 """Stands for a batch that travels nowhere."""
 
 
-class InlineBatches:
-    """Yields the batches of an epoch. Nothing is consumed before the first is asked for."""
+class InlineRunner:
+    """Yields the batches that a program makes of a source's tasks in this thread."""
 
     def __init__(
         self,
         make_program: Callable[[], Program],
-        make_source: Callable[[], TaskSource],
+        source: TaskSource,
         history: History,
         *,
         on_error: str,
         decide: Decide,
     ) -> None:
-        self._make_program, self._make_source = make_program, make_source
+        self._make_program, self._source = make_program, source
         self._history, self._decide = history, decide
         self._context = TaskContext(
             None, slot=0, num_workers=1, on_error=on_error, seed=seed_now, times=history.stage_s
         )
         self._program: Any = None
-        self._source: Any = None
         self._over = False
         self._stands: MainThreadLocation | None = None
         self._watched: Watched | None = None
@@ -62,16 +61,20 @@ class InlineBatches:
         try:
             return self._next()
         except BaseException:
-            if self._watched is not None:
-                self._watched.close()
-            self._watched = None
+            self.close()
             raise
+
+    def close(self) -> None:
+        """No longer let other ranks see this epoch."""
+        if self._watched is not None:
+            self._watched.close()
+        self._watched = None
 
     def _start(self) -> None:
         self._stands = MainThreadLocation()
         self._watched = self._history.watched(self._stands, self._history.epochs)
-        if self._source is None:
-            self._program, self._source = self._make_program(), self._make_source()
+        if self._program is None:
+            self._program = self._make_program()
 
     def _next(self) -> Any:
         history, source = self._history, self._source

@@ -91,6 +91,16 @@ class PaddedRanks:
             hint="give every rank a part of the data, or use fewer ranks",
         )
 
+    def end_workers(self) -> None:
+        """End the workers of the runner, if it has any."""
+        if hasattr(self._batches, "end_workers"):
+            self._batches.end_workers()
+
+    def close(self) -> None:
+        """End the runner."""
+        closing: Any = self._batches
+        closing.close()
+
     # -- the store -------------------------------------------------------------------------------------------------
 
     def _tell(self, what: str) -> None:
