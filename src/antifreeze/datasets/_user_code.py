@@ -14,7 +14,7 @@ from antifreeze.pool import mixed_error
 from antifreeze.worker import TaskContext, UserError
 
 Name = Callable[[int], str]
-"""Position in the epoch -> the file and row that stand there, in words."""
+"""Position in the epoch -> file and row, as text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +118,7 @@ def inline_context() -> TaskContext:
 
 
 def row_location(name: Name, first: int, step: int, position: int) -> str:
-    """Return in words where something failed: at a row, or somewhere in a batch."""
+    """Return where something failed, as text: at a row, or somewhere in a batch."""
     return name(first + position) if position >= 0 else f"batch {step}, whose first row is {name(first)}"
 
 

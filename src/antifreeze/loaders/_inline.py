@@ -27,7 +27,7 @@ from antifreeze.worker import (
 )
 
 _HERE = Packed(b"", [])
-"""Stands for a batch that travels nowhere."""
+"""A batch that is not sent anywhere."""
 
 
 class InlineRunner:
@@ -49,7 +49,7 @@ class InlineRunner:
         )
         self._program: Any = None
         self._over = False
-        self._stands: MainThreadLocation | None = None
+        self._location: MainThreadLocation | None = None
         self._watched: Watched | None = None
 
     def __iter__(self) -> Iterator[Any]:
@@ -71,8 +71,8 @@ class InlineRunner:
         self._watched = None
 
     def _start(self) -> None:
-        self._stands = MainThreadLocation()
-        self._watched = self._history.watched(self._stands, self._history.epochs)
+        self._location = MainThreadLocation()
+        self._watched = self._history.watched(self._location, self._history.epochs)
         if self._program is None:
             self._program = self._make_program()
 

@@ -107,7 +107,7 @@ class RowTasks:
         return task, None
 
     def is_ready(self) -> bool:
-        """Tell whether decoded rows are at hand."""
+        """True if decoded rows are at hand."""
         return self._cuts.is_ready()
 
     def prepare(self, task: Task, worker: WorkerHandle) -> Task:
@@ -136,7 +136,7 @@ class RowTasks:
         """Rows are sent with each task."""
 
     def name(self, task: Task, sample: str, position: int) -> str:  # noqa: ARG002
-        """Return in words which row, or which rows, something is about."""
+        """Return which row, or which rows, something is about, as text."""
         steps = self._course.steps
         step = steps.first // steps.global_batch + task.step
         return row_location(self._course.name, task.what.value.first, step, position)
