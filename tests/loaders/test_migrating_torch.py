@@ -423,15 +423,15 @@ def test_two_iterators_of_a_loader_with_persistent_workers() -> None:
 class Locked:
     """Holds a lock while it makes a sample, and is killed with it, once."""
 
-    def __init__(self, lock: Any, on_exited: Path) -> None:
-        self.lock, self.on_exited = lock, on_exited
+    def __init__(self, lock: Any, died: Path) -> None:
+        self.lock, self.died = lock, died
 
     def __len__(self) -> int:
         return 8
 
     def __getitem__(self, index: int) -> int:
         with self.lock:
-            if index == 5 and once(self.on_exited):
+            if index == 5 and once(self.died):
                 os.kill(os.getpid(), signal.SIGKILL)
             return index
 
