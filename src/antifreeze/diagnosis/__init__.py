@@ -1,7 +1,7 @@
 """Why something stalled or died: evidence, causes and the report."""
 
 from antifreeze.diagnosis._causes import Cause, describe_exit
-from antifreeze.diagnosis._evidence import STARTING, Evidence, Finding
+from antifreeze.diagnosis._evidence import NO_TARGET, STARTING, Evidence, Finding, Target, TargetKind
 from antifreeze.diagnosis._findings import find_cause
 from antifreeze.diagnosis._policy import (
     ENOUGH_SAMPLES,
@@ -43,6 +43,7 @@ __all__ = [
     "Frame",
     "Kill",
     "MAX_SKIPS",
+    "NO_TARGET",
     "ProcSnapshot",
     "Report",
     "Restart",
@@ -52,6 +53,8 @@ __all__ = [
     "STOPPED_S",
     "Skip",
     "StallLimits",
+    "Target",
+    "TargetKind",
     "USER_SLOWEST_FACTOR",
     "Warn",
     "advice",

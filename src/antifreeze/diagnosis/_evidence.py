@@ -2,13 +2,47 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 
-from antifreeze.diagnosis._causes import Cause, describe_exit
+from antifreeze.diagnosis._causes import CRASHES, Cause, describe_exit
 from antifreeze.diagnosis._stack import Frame
 
 STARTING = frozenset({"start", "starting", "started", "load", "init"})
 """The stages before the first task."""
+
+
+class TargetKind(enum.StrEnum):
+    """What kind of object a descriptor refers to."""
+
+    UNKNOWN = enum.auto()
+    FILE = enum.auto()
+    PIPE = enum.auto()
+    PEER = enum.auto()
+    """A socket that is connected to an address."""
+    SOCKET = enum.auto()
+    """Any other socket: one that listens, that leads to a process of this machine, or whose peer is not known."""
+    TIMER = enum.auto()
+    EVENT = enum.auto()
+    """An object of the kernel without a file, such as an eventfd."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a system call is about: the object behind its descriptor."""
+
+    kind: TargetKind = TargetKind.UNKNOWN
+    text: str = ""
+    """For messages: a path, ``pipe:[5]``, ``socket to 10.0.0.1:443``."""
+
+    @property
+    def is_socket(self) -> bool:
+        """True for sockets of every kind."""
+        return self.kind in (TargetKind.PEER, TargetKind.SOCKET)
+
+
+NO_TARGET = Target()
+"""The call has no descriptor, or it could not be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +61,8 @@ class Evidence:
     wchan: str = ""
     syscall: str = ""
     """The system call that the main thread is in; its number where the name is not known."""
-    syscall_target: str = ""
-    """What the first argument of the call stands for: a path, ``pipe:[5]``, ``socket to 10.0.0.1:443``."""
+    syscall_target: Target = NO_TARGET
+    """What the descriptor refers to that the call was given."""
     syscall_fd: int = -1
     cpu_share: float = 0.0
     """Seconds of CPU per second, over the time it was watched."""
@@ -60,7 +94,10 @@ class Finding:
 
     cause: Cause
     evidence_lines: tuple[str, ...]
+    """For messages. Nothing that the title says is repeated here."""
     exit_code: int | None = None
+    frame: Frame | None = None
+    """The innermost line of user code that the main thread was on, if it is known."""
     words: str = ""
     """What the worker does, where the words of the cause would not be true."""
     advice: str = ""
@@ -73,8 +110,8 @@ class Finding:
             return self.words
         if self.exit_code is None or self.cause is Cause.OUT_OF_MEMORY:
             return self.cause.title
-        words = describe_exit(self.exit_code)
-        return f"was {words}" if words.startswith("killed") else words
+        was_killed = self.exit_code < 0 and -self.exit_code not in CRASHES
+        return f"was {describe_exit(self.exit_code)}" if was_killed else describe_exit(self.exit_code)
 
     @property
     def hint(self) -> str:

@@ -8,23 +8,27 @@ import sys
 from itertools import islice
 from pathlib import Path
 
+from antifreeze.diagnosis._evidence import Target, TargetKind
+
 _HEX = re.compile("(?:[0-9A-Fa-f]{8}|[0-9A-Fa-f]{32}):[0-9A-Fa-f]{1,4}")
 _MOST_LINES = 100_000  # a busy host lists more connections than a diagnosis should wait for
 
 
-def describe_socket(net: Path, inode: str) -> str:
-    """Return words for the socket with this inode. ``net`` is ``/proc/<pid>/net``: each process may have its own."""
+def find_socket(net: Path, inode: str) -> Target:
+    """Return the socket with this inode. ``net`` is ``/proc/<pid>/net``: each process may have its own."""
     for name in ("tcp", "tcp6", "udp", "udp6"):
         row = _row(net / name, inode, column=9)
         if row is None:
             continue
         local, remote = _address(row[1]), _address(row[2])
-        return f"socket listening on {local}" if remote.endswith(":0") else f"socket to {remote}"
+        if remote.endswith(":0"):
+            return Target(TargetKind.SOCKET, f"socket listening on {local}")
+        return Target(TargetKind.PEER, f"socket to {remote}")
     row = _row(net / "unix", inode, column=6)
     if row is not None:
         path = f" at {row[7]}" if len(row) > 7 else ""
-        return f"socket to a process of this machine{path}"
-    return f"socket:[{inode}]"
+        return Target(TargetKind.SOCKET, f"socket to a process of this machine{path}")
+    return Target(TargetKind.SOCKET, f"socket:[{inode}]")
 
 
 def _row(table: Path, inode: str, column: int) -> list[str] | None:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from antifreeze.core import natural
-from antifreeze.diagnosis._evidence import Evidence
-from antifreeze.diagnosis._peers import describe_socket
+from antifreeze.diagnosis._evidence import NO_TARGET, Evidence, Target, TargetKind
+from antifreeze.diagnosis._peers import find_socket
 from antifreeze.diagnosis._syscalls import EPOLL, TAKES_FD, syscall_name
 
 _PROC = Path("/proc")
@@ -51,7 +51,7 @@ class ProcSnapshot:
     wchan: str = ""
     syscall: str = ""
     syscall_fd: int = -1
-    syscall_target: str = ""
+    syscall_target: Target = NO_TARGET
     threads: int = 0
     children: int = 0
     wakes: int = 0
@@ -97,7 +97,7 @@ def read_proc(pid: int, tid: int | None = None, *, proc: Path = _PROC) -> ProcSn
         wchan="" if wchan == "0" else wchan,
         syscall=call,
         syscall_fd=fd,
-        syscall_target=_target(home, fd, call) if fd >= 0 else "",
+        syscall_target=_target(home, fd, call) if fd >= 0 else NO_TARGET,
         threads=_number(status.get("Threads", "")),
         children=sum(1 for _ in children_of(pid, proc=proc)) if tid is None else 0,
         wakes=_number(status.get("voluntary_ctxt_switches", "")),
@@ -238,26 +238,35 @@ def _syscall(text: str) -> tuple[str, int, tuple[int, ...]]:
     return name, fd if fd < 2**31 else -1, arguments
 
 
-def _target(home: Path, fd: int, call: str) -> str:
-    """Return what a descriptor of a process stands for."""
+_LINKS = (
+    ("pipe:", TargetKind.PIPE),
+    ("anon_inode:[timerfd]", TargetKind.TIMER),
+    ("anon_inode:", TargetKind.EVENT),
+    ("/", TargetKind.FILE),
+)
+"""How the kernel's names of objects begin."""
+
+
+def _target(home: Path, fd: int, call: str) -> Target:
+    """Return what a descriptor of a process refers to."""
     try:
         # A name need not be text, and what is said of it must be printable.
         link = os.fsencode((home / "fd" / str(fd)).readlink()).decode("utf-8", "replace")
     except OSError:
-        return ""
+        return NO_TARGET
     if link.startswith("socket:["):
-        return describe_socket(home / "net", link[8:-1])
-    if call in EPOLL:
-        return _watched(home, fd) or link
-    return link
+        return find_socket(home / "net", link[8:-1])
+    if call in EPOLL and (watched := _watched(home, fd)) is not None:
+        return watched
+    return Target(next((kind for start, kind in _LINKS if link.startswith(start)), TargetKind.UNKNOWN), link)
 
 
-def _watched(home: Path, fd: int) -> str:
-    """Return the first socket to somewhere else among those that an epoll descriptor watches."""
+def _watched(home: Path, fd: int) -> Target | None:
+    """Return the first socket that leads elsewhere among those that an epoll descriptor watches."""
     lines = _read(home / "fdinfo" / str(fd)).splitlines()
     watched = [line.split()[1] for line in lines if line.startswith("tfd:")]
-    found = [target for other in watched[:_FAMILY] if (target := _target(home, _number(other), ""))]
-    sockets = [target for target in found if target.startswith("socket")]
+    found = [_target(home, _number(other), "") for other in watched[:_FAMILY]]
+    sockets = [target for target in found if target.is_socket]
     # An event loop also watches a socket pair by which it wakes itself up. That is not who it waits for.
-    far = [target for target in sockets if target.startswith("socket to ") and "this machine" not in target]
-    return next(iter(far or sockets), "")
+    far = [target for target in sockets if target.kind is TargetKind.PEER]
+    return next(iter(far or sockets), None)

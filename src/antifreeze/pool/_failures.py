@@ -22,7 +22,7 @@ from antifreeze.core import (
 )
 from antifreeze.diagnosis import Cause, Finding
 from antifreeze.pool._messages import evidence_lines
-from antifreeze.worker import Failure
+from antifreeze.worker import Failure, FailureReason
 
 
 def no_descriptors(error: OSError) -> WorkerDied:
@@ -92,34 +92,44 @@ class WorkerTraceback(Exception):
 
 
 _SKIP = '; on_error="skip" leaves such samples out and reports them'
-_NOT_REPEATED: dict[str, type[AntifreezeError]] = {"NotTheSame": NotRepeatable, "NotAsSaved": StateMismatch}
+_NOT_REPEATED: dict[FailureReason, type[AntifreezeError]] = {
+    FailureReason.NOT_REPEATABLE: NotRepeatable,
+    FailureReason.NOT_AS_SAVED: StateMismatch,
+}
 
 
 def user_error(
-    failure: Failure, *, worker: str, step: int, place: str, original: BaseException | None = None
+    failure: Failure, *, worker: str, step: int, location: str, original: BaseException | None = None
 ) -> AntifreezeError:
-    """Return the error for something that user code raised; ``original`` is it, if it was raised in this process."""
-    batch = f"batch {step}, " if step >= 0 and not place.startswith("batch ") else ""
-    lines = [line for line in (failure.explanation, f"in {worker}, {batch}{place}") if line]
+    """Return the error for a failure of user code.
+
+    Args:
+        failure: what went wrong.
+        worker: the process in which it went wrong, for the message.
+        step: the batch; -1 if it was at none.
+        location: the batch and the sample, as ``TaskSource.location`` renders them.
+        original: the exception itself, if it was raised in this process.
+    """
+    lines = [line for line in (failure.explanation, f"in {worker}, {location}") if line]
     facts: dict[str, Any] = {"step": step, "sample": failure.sample, "worker": worker}
     cause: BaseException = WorkerTraceback(failure.traceback)
     error: AntifreezeError
-    if failure.kind in _NOT_REPEATED:
+    if failure.reason in _NOT_REPEATED:
         hint = (
             "make the dataset deterministic (seed it, sort what it lists), or give it state_dict() and "
             "load_state_dict(); a map-style dataset needs neither"
         )
-        error = _NOT_REPEATED[failure.kind](failure.message, lines=lines, hint=hint, **facts)
+        error = _NOT_REPEATED[failure.reason](failure.message, lines=lines, hint=hint, **facts)
         error.__cause__ = cause
         return error
-    if "cannot be pickled" in failure.what:
+    if failure.reason is FailureReason.NOT_PICKLABLE:
         hint = "return tensors, arrays, numbers, texts or other objects that can be pickled; not functions or handles"
         error = NotPicklable(
             f"{failure.what}: {failure.kind}: {failure.message}", lines=lines, hint=hint, path="", **facts
         )
         error.__cause__ = cause
         return error
-    if failure.kind == "ReturnedNone":
+    if failure.reason is FailureReason.RETURNED_NONE:
         return UserCodeError(f"{failure.what} returned None", lines=lines, hint=failure.message, **facts)
     if original is None and (original := _rebuilt(failure)) is not None:
         original.__cause__ = cause

@@ -55,7 +55,7 @@ def slowest_of(name: Callable[[Task, str, int], str], task: Task, slowest: Slowe
 
 def evidence_lines(finding: Finding) -> list[str]:
     """Return the evidence as lines of an error, a little to the right of its other lines."""
-    return [f"  {line}" for line in finding.evidence_lines if line not in finding.title]
+    return [f"  {line}" for line in finding.evidence_lines]
 
 
 def lines_of(finding: Finding) -> Lines:

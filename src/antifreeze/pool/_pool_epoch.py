@@ -134,9 +134,8 @@ class PoolEpoch:
         except Exception as error:
             failure = failure_of(UserError("rebuilding the batch in the trainer", error))
             who = batch.worker.name if batch.worker is not None else ""
-            raise user_error(
-                failure, worker=who, step=result.step, place="which has made it", original=error
-            ) from error
+            location = f"batch {result.step}, which has made it"
+            raise user_error(failure, worker=who, step=result.step, location=location, original=error) from error
         self._history.delivered(result.num_samples, result.nbytes)
         return value
 
@@ -228,8 +227,8 @@ class PoolEpoch:
         self._tuner.observe(sum(seconds for _, seconds in result.times), result.nbytes)
         outcome: Any = Batch(result, worker.inbox, worker)
         if result.failure is not None:
-            place = self._source.name(task, result.failure.sample, result.failure.position)
-            outcome = user_error(result.failure, worker=worker.name, step=result.step, place=place)
+            location = self._source.location(task, result.failure.sample, result.failure.position)
+            outcome = user_error(result.failure, worker=worker.name, step=result.step, location=location)
             if result.failure.can_skip and not isinstance(task.what, Shard):
                 outcome.retry = (task, result.failure.position)
         # Order: the task table first. An interrupt in between leaves a source that knows less than it might, no more.

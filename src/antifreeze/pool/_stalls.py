@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 import time
 from dataclasses import dataclass
 
@@ -14,7 +13,6 @@ from antifreeze.pool._history import History
 from antifreeze.pool._worker_handle import WorkerHandle
 
 _OVER_S = 5.0
-_FRAME = re.compile(r".+:\d+ in \S+")
 _numbers = itertools.count(1)
 
 
@@ -40,7 +38,7 @@ class Stalls:
         last, which = self._last, (worker.token, record.since_s)
         known = last is not None and which == (last.token, last.since_s)
         number = last.trouble.number if last is not None and known else next(_numbers)
-        line = next((line for line in finding.evidence_lines if _FRAME.fullmatch(line)), "")
+        line = "" if finding.frame is None else str(finding.frame)
         trouble = Trouble(number, place._replace(line=line), finding.cause.value, finding.title)
         self._last = _Stall(*which, trouble, self._history.batches)
 

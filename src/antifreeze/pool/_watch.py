@@ -220,7 +220,7 @@ class Watch:
                 cause=finding.cause.value,
                 sample=self.sample(worker),
                 after_s=time.monotonic() - since_s,
-                evidence=(finding.title, *(line for line in finding.evidence_lines if line not in finding.title)),
+                evidence=(finding.title, *finding.evidence_lines),
             )
         )
 

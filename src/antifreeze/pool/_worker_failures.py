@@ -73,7 +73,7 @@ class WorkerFailures:
 
     def lost_while_loading(self, pid: int, why: Finding) -> None:
         """Remember that the process which loads the payload for all workers was lost."""
-        lines = (why.title, *(line for line in why.evidence_lines if line not in why.title))
+        lines = (why.title, *why.evidence_lines)
         after_s = time.monotonic() - self._began_s
         self._history.restart(
             Restart(worker=-1, pid=pid, cause=why.cause.value, sample="", after_s=after_s, evidence=lines)
