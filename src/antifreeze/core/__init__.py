@@ -1,5 +1,6 @@
 """The vocabulary that every layer shares. Standard library only."""
 
+from antifreeze.core._daemon_call import DaemonCall
 from antifreeze.core._deadline import Deadline
 from antifreeze.core._errors import (
     AntifreezeError,
@@ -52,6 +53,7 @@ __all__ = [
     "ColumnFacts",
     "ConfigError",
     "CorruptFile",
+    "DaemonCall",
     "DataError",
     "Deadline",
     "DuplicateData",
