@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_herald import Group, record_of, until
+from test_exchange_thread import Group, record_of, until
 from torch.distributed import TCPStore
 
 import antifreeze as af
 from antifreeze.decode import ThreadProgress
 from antifreeze.decode._thread_progress import location_of
 from antifreeze.distributed import SILENT_S, WARN_S, Location
-from antifreeze.distributed import _herald as herald_module
+from antifreeze.distributed import _exchange as exchange_module
 from antifreeze.formats._parquet import Parquet
 from antifreeze.loaders._main_thread_location import MainThreadLocation
 from antifreeze.pool import History
@@ -87,7 +87,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Make this process one of several ranks, with a store in it."""
     store = TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
     group = Group(store)
-    monkeypatch.setattr(herald_module, "distributed_module", lambda: group)
+    monkeypatch.setattr(exchange_module, "distributed_module", lambda: group)
     return store
 
 

@@ -12,15 +12,15 @@ from antifreeze.distributed._record import RankRecord
 def this_process(rank: int) -> RankRecord:
     """Return a record that says who we are, and nothing else."""
     pid = os.getpid()
-    return RankRecord(rank=rank, host=socket.gethostname(), pid=pid, born=_stat(pid)[1], space=_space())
+    return RankRecord(rank=rank, host=socket.gethostname(), pid=pid, started=_stat(pid)[1], space=_space())
 
 
 def state_of(record: RankRecord, us: RankRecord) -> str | None:
     """Return the letter of a rank's process, ``gone`` if it has ended, or None if it cannot be seen from here."""
-    if (record.host, record.space) != (us.host, us.space) or not (us.space and record.pid and record.born):
+    if (record.host, record.space) != (us.host, us.space) or not (us.space and record.pid and record.started):
         return None
-    state, born = _stat(record.pid)
-    return state if born == record.born and state not in ("Z", "X") else "gone"
+    state, started = _stat(record.pid)
+    return state if started == record.started and state not in ("Z", "X") else "gone"
 
 
 def _stat(pid: int) -> tuple[str, int]:
