@@ -38,9 +38,9 @@ class Counters:
     rss_nbytes: int
     """Memory of its own, without files that are mapped."""
 
-    def moved_since(self, before: Counters) -> bool:
-        """Whether CPU time or bytes have grown since ``before``."""
-        return self.cpu_s > before.cpu_s or self.moved_bytes > before.moved_bytes
+    def moved_since(self, before: Counters, noise_s: float = 0.0) -> bool:
+        """True if CPU time, beyond ``noise_s``, or bytes have grown since ``before``."""
+        return self.cpu_s > before.cpu_s + noise_s or self.moved_bytes > before.moved_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
