@@ -1,6 +1,7 @@
 """Why something stalled or died: evidence, causes and the report."""
 
 from antifreeze.diagnosis._causes import Cause, describe_exit
+from antifreeze.diagnosis._control_groups import memory_groups, memory_limits, oom_kills
 from antifreeze.diagnosis._evidence import NO_TARGET, STARTING, Evidence, Finding, Target, TargetKind
 from antifreeze.diagnosis._findings import find_cause
 from antifreeze.diagnosis._policy import (
@@ -22,9 +23,7 @@ from antifreeze.diagnosis._policy import (
 from antifreeze.diagnosis._proc import (
     Counters,
     ProcSnapshot,
-    children_of,
     evidence_of,
-    oom_kills,
     read_counters,
     read_proc,
     rss_of,
@@ -58,7 +57,6 @@ __all__ = [
     "USER_SLOWEST_FACTOR",
     "Warn",
     "advice",
-    "children_of",
     "decide",
     "describe_exit",
     "evidence_of",
@@ -69,6 +67,8 @@ __all__ = [
     "loading_s",
     "loading_still_s",
     "loading_warn_s",
+    "memory_groups",
+    "memory_limits",
     "oom_kills",
     "parse_stack",
     "patience_s",

@@ -36,13 +36,14 @@ import atexit
 import itertools
 import math
 import os
+import socket
 import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Self, TypeVar
 
-from antifreeze.core import get_logger
+from antifreeze.core import get_logger, pid_namespace, stat_of
 from antifreeze.distributed._rank_discovery import distributed_module, local_rank
 from antifreeze.distributed._rank_judge import RankProblem, RankVerdict, Told, concerning, judge
 from antifreeze.distributed._rank_messages import LogThrottle, say, say_store
@@ -58,7 +59,6 @@ from antifreeze.distributed._record import (
     write_found,
 )
 from antifreeze.distributed._store import Answer, JobStore, default_store, job_key, node_key, rank_key
-from antifreeze.distributed._this_process import state_of, this_process
 
 logger = get_logger()
 
@@ -171,7 +171,7 @@ class RankExchange:
         self.store = store
         self._told = told
         self._throttle = LogThrottle()
-        self._us = this_process(rank)
+        self._us = _this_process(rank)
         self._seen: dict[int, Seen] = {}
         self._waited_s = self._asked_s = self._read_s = self._went_s = -math.inf
         self._began_s = 0.0
@@ -267,7 +267,7 @@ class RankExchange:
         records = {} if store else {rank: seen.record for rank, seen in self._seen.items()}
         for event in self._throttle.in_full(self._told.news(verdicts, records, now_s), now_s):
             about = event.verdict.record
-            state = state_of(about, self._us) if event.verdict.kind is RankProblem.SILENT else None
+            state = _process_state(about, self._us) if event.verdict.kind is RankProblem.SILENT else None
             world_size = self.reader.world_size
             text = say(event, rank=self._us.rank, world_size=world_size, idle_s=idle_s, state=state, store=store)
             logger.warning("%s", text)
@@ -283,6 +283,23 @@ class RankExchange:
         elif not self._store_is_silent:
             self._store_is_silent = True
             logger.warning("%s", say_store(where, silent_s, idle_s=idle_s))
+
+
+def _this_process(rank: int) -> RankRecord:
+    """Return a record that says which process we are, and nothing else."""
+    pid = os.getpid()
+    stat = stat_of(pid)
+    started = 0 if stat is None else stat.start_ticks
+    return RankRecord(rank=rank, host=socket.gethostname(), pid=pid, started=started, space=pid_namespace())
+
+
+def _process_state(record: RankRecord, us: RankRecord) -> str | None:
+    """Return the letter of a rank's process, ``gone`` if it has ended, or None if it cannot be seen from here."""
+    if (record.host, record.space) != (us.host, us.space) or not (us.space and record.pid and record.started):
+        return None
+    stat = stat_of(record.pid)
+    is_gone = stat is None or stat.start_ticks != record.started or stat.state in ("Z", "X")
+    return "gone" if stat is None or is_gone else stat.state
 
 
 # -- the thread ----------------------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from antifreeze.core import ConfigError, Deadline
-from antifreeze.diagnosis import Evidence, Finding, StallLimits, children_of, find_cause, parse_stack, state_of
+from antifreeze.core import ConfigError, Deadline, children_of
+from antifreeze.diagnosis import Evidence, Finding, StallLimits, find_cause, parse_stack, state_of
 from antifreeze.forkserver import Branch, Preload
 from antifreeze.ipc import Channel, pair
 from antifreeze.payload import sources_of

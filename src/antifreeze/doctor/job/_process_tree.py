@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from antifreeze.core import natural, one_line, open_regular, redact_command, seconds
-from antifreeze.diagnosis import children_of, oom_kills, read_proc, rss_of
+from antifreeze.core import children_of, natural, one_line, open_regular, redact_command, seconds
+from antifreeze.diagnosis import oom_kills, read_proc, rss_of
 from antifreeze.doctor._cgroup import memory_of
 from antifreeze.doctor.job._observation import Machine, Process, Thread
 from antifreeze.doctor.job._open_files_of import FileTarget, place_of
