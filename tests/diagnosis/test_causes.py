@@ -215,7 +215,7 @@ def test_who_starts_a_program_is_not_taken_for_one_that_waits_for_a_disk() -> No
     """The kernel lets it wait in the same state until the new process has begun the program."""
     lines = find_cause(Evidence(state="D", syscall="clone3", wchan="kernel_clone")).evidence_lines
 
-    assert "it starts a program, and the new process has not got as far as to begin it" in lines
+    assert "it is starting a program, and the new process has not begun it yet" in lines
 
 
 def test_who_waits_for_memory_is_not_said_to_be_killed() -> None:

@@ -67,12 +67,12 @@ def test_a_history_tells_waiting_from_training() -> None:
     """From the two moments that it is told of anyway."""
     history = History(2, 8)
     history.batches = 100
-    fresh = history.standing(1, 100, Location())
+    fresh = history.status(1, 100, Location())
     history.asked()
-    asked = history.standing(1, 100, Location(), stall_limit_s=4)
+    asked = history.status(1, 100, Location(), stall_limit_s=4)
     history.delivered(8, 0)
     history.answered()
-    trains = history.standing(1, 100, Location(), stall_limit_s=60)
+    trains = history.status(1, 100, Location(), stall_limit_s=60)
 
     assert (fresh.waited_s, fresh.idle_s, fresh.step) == (0.0, 0.0, 0)
     assert asked.waited_s > 0

@@ -53,7 +53,7 @@ class Evidence:
     exit_code: int | None = None
     """Negative: the signal that ended it. None: it lives."""
     orphaned: bool = False
-    """Whether the process that it was born in is gone, so that nobody knows how it ended."""
+    """True if the process that it was forked from is gone, so that its exit code is lost."""
     oom_kills: int = 0
     """How far the kernel's counters of out-of-memory kills went up."""
     state: str = ""
@@ -68,7 +68,7 @@ class Evidence:
     """Seconds of CPU per second, over the time it was watched."""
     moved_bytes: int = 0
     changing: bool = False
-    """Whether it was seen in different calls: it waits often, not long."""
+    """True if it was seen in different calls: it waits often, not long."""
     threads: int = 0
     children: int = 0
     rss_nbytes: int = 0
@@ -77,11 +77,11 @@ class Evidence:
     stage: str = ""
     """The name of the stage in its board record, in any case; one of ``STARTING`` before the first task."""
     frames: tuple[Frame, ...] = ()
-    """The Python lines that the main thread stands on, innermost first."""
+    """The Python stack of the main thread, innermost first."""
     forked: bool = False
-    """Whether it is a copy of the trainer, made by ``fork``."""
+    """True if it is a copy of the trainer, made by ``fork``."""
     nobody_wakes: bool = False
-    """Whether what it waits for is a lock of its own process, and no thread of its process could release it."""
+    """True if it waits for a lock of its own process that none of its threads could release."""
     libraries: tuple[str, ...] = ()
     """The native libraries that the waiting thread has called into, innermost first."""
     limit_s: float | None = None
@@ -99,13 +99,13 @@ class Finding:
     frame: Frame | None = None
     """The innermost line of user code that the main thread was on, if it is known."""
     words: str = ""
-    """What the worker does, where the words of the cause would not be true."""
+    """What the worker does, where the title of the cause would not be true."""
     advice: str = ""
     """What to do about it, where more is known than the cause."""
 
     @property
     def title(self) -> str:
-        """What the worker did, for a message. A death by a signal has the name of the signal in it."""
+        """What the worker did, for a message; with the name of the signal if one has ended it."""
         if self.words:
             return self.words
         if self.exit_code is None or self.cause is Cause.OUT_OF_MEMORY:

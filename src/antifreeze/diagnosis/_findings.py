@@ -6,7 +6,7 @@ What is asked, in this order:
 2. Does it hold more memory than it may?
 3. Is it stopped, traced, or in a wait that no signal ends? The state says so.
 4. Does it use a core? Then it computes, whatever its main thread waits for.
-5. Is it seen in different calls? Then it tries again and again.
+5. Is it seen in different calls? Then it keeps retrying.
 6. What does the main thread wait for? The system call says so; where that cannot be read, the wait channel.
    The Python stack decides where a call can mean several things.
 """
@@ -18,7 +18,7 @@ from antifreeze.diagnosis._evidence import STARTING, Evidence, Finding, TargetKi
 from antifreeze.diagnosis._stack import called_by_user, user_frames
 
 BUSY_SHARE = 0.5
-"""Who uses this much of a core computes."""
+"""A process that uses this much of a core computes."""
 
 _BY_STATE = {"T": Cause.STOPPED, "t": Cause.TRACED, "Z": Cause.EXITED, "X": Cause.EXITED}
 _STATES = {
@@ -65,9 +65,9 @@ _BY_TARGET = {
 }
 _READS = _words("read readv pread64 preadv preadv2")
 _WRITES = _words("write writev pwrite64 pwritev pwritev2")
-_BIRTHS = _words("vfork clone clone3")
+_SPAWNS = _words("vfork clone clone3")
 _AMBIGUOUS = _words("futex futex_wait poll ppoll select pselect6 epoll_wait epoll_pwait epoll_pwait2")
-"""Calls that stand behind waits of several kinds: here the Python stack knows more."""
+"""Calls that waits of several kinds end in: here the Python stack knows more."""
 
 _CHANNELS: tuple[tuple[str, Cause], ...] = (
     ("nanosleep", Cause.SLEEPING),
@@ -118,7 +118,7 @@ _LIBRARIES: tuple[tuple[Cause, frozenset[str]], ...] = (
 
 
 def find_cause(evidence: Evidence) -> Finding:
-    """Return the cause that the evidence speaks for, with the evidence in lines for a person."""
+    """Return the cause that the evidence shows, with the evidence as lines for a person."""
     cause = _death(evidence) if evidence.exit_code is not None else _stall(evidence)
     if cause in (Cause.BUSY, Cause.RETRYING, Cause.UNKNOWN) and evidence.state and _is_starting(evidence):
         cause = Cause.STARTUP
@@ -170,15 +170,15 @@ def _deep_wait(evidence: Evidence) -> Cause:
     """Return what a wait is for that no signal ends. Nearly always it is a disk."""
     if _NO_MEMORY in evidence.wchan:
         return Cause.OUT_OF_MEMORY
-    if _gives_birth(evidence):
+    if _starts_program(evidence):
         return Cause.CHILD
     return Cause.FILE if evidence.moved_bytes else Cause.DEAD_DISK  # a disk that gives bytes is slow, not dead
 
 
-def _gives_birth(evidence: Evidence) -> bool:
-    """Whether it starts a program: it waits, as if for a disk, until the new process has begun it."""
+def _starts_program(evidence: Evidence) -> bool:
+    """True if it starts a program: it waits, as if for a disk, until the new process has begun it."""
     channel = evidence.wchan in ("", "kernel_clone", "_do_fork", "do_fork") or "vfork" in evidence.wchan
-    called = evidence.syscall in _BIRTHS or (not evidence.syscall and evidence.wchan != "")
+    called = evidence.syscall in _SPAWNS or (not evidence.syscall and evidence.wchan != "")
     return evidence.state == "D" and channel and called
 
 
@@ -238,8 +238,8 @@ def _lines_of_process(evidence: Evidence, cause: Cause) -> list[str]:
         lines.append(f"native code that it has called: {', '.join(evidence.libraries)}")
     if cause is Cause.FORK:
         lines.append("it was forked from the trainer, and no thread of it could wake it")
-    if evidence.exit_code is None and _gives_birth(evidence):
-        lines.append("it starts a program, and the new process has not got as far as to begin it")
+    if evidence.exit_code is None and _starts_program(evidence):
+        lines.append("it is starting a program, and the new process has not begun it yet")
     if evidence.threads > 1 or evidence.children:
         lines.append(f"threads: {evidence.threads}, processes that it started: {evidence.children}")
     if _is_starting(evidence):

@@ -21,7 +21,7 @@ from antifreeze.diagnosis._evidence import NO_TARGET, Evidence, Target, TargetKi
 from antifreeze.diagnosis._syscalls import EPOLL, TAKES_FD, syscall_name
 
 _FAMILY = 16  # of a worker that has started many programs, these are enough to see that something moves
-_WAKES = 3  # a signal or a debugger wakes a sleeper once or twice; who wakes more often does so by itself
+_WAKES = 3  # a signal or a debugger wakes a sleeper once or twice; more often, it wakes by itself
 _SLEEPS = ("nanosleep", "clock_nanosleep")
 _HEX = re.compile("(?:[0-9A-Fa-f]{8}|[0-9A-Fa-f]{32}):[0-9A-Fa-f]{1,4}")
 _MOST_LINES = 100_000  # a busy host lists more connections than a diagnosis should wait for
@@ -37,7 +37,7 @@ class Counters:
     moved_bytes: int
     """Bytes read and written by them. What comes through ``recv`` is not counted by the kernel."""
     rss_nbytes: int
-    """Memory of its own, without files that are mapped."""
+    """Private memory, without mapped files."""
 
     def moved_since(self, before: Counters, noise_s: float = 0.0) -> bool:
         """True if CPU time, beyond ``noise_s``, or bytes have grown since ``before``."""
@@ -214,7 +214,7 @@ def _watched(home: Path, fd: int) -> Target | None:
     watched = [line.split()[1] for line in lines if line.startswith("tfd:")]
     found = [_target(home, _number(other), "") for other in watched[:_FAMILY]]
     sockets = [target for target in found if target.is_socket]
-    # An event loop also watches a socket pair by which it wakes itself up. That is not who it waits for.
+    # An event loop also watches a socket pair by which it wakes itself up. It does not wait for that.
     far = [target for target in sockets if target.kind is TargetKind.PEER]
     return next(iter(far or sockets), None)
 

@@ -240,8 +240,8 @@ class WorkerWatch:
             silent_s = time.monotonic() - record.since_s
             if self._waiting_s:  # else no other rank is concerned
                 self.stalls.note(worker, record, self.place(worker, record), finding)
-            stalled = f"{worker.name} stalled for {silent_s:.1f} s at {self.describe(worker)}"
-            text = f"{stalled} and was killed: it {finding.title}; {rest}"
+            at, why = self.describe(worker), finding.title
+            text = f"{worker.name} stalled for {silent_s:.1f} s at {at} and was killed: it {why}; {rest}"
         if silence is not None and silence.warnings:  # the evidence was logged with the warning
             logger.warning("antifreeze: %s", text)
         else:
