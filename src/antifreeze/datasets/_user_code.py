@@ -8,10 +8,10 @@ from typing import Any
 
 from antifreeze.core import UserCodeError
 from antifreeze.datasets._delivery import Batch, Delivery
-from antifreeze.datasets._row_code import Moment, ReturnedNone, RowCode, call
+from antifreeze.datasets._row_code import Moment, RowCode, call
 from antifreeze.ipc import Stage
 from antifreeze.pool import mixed_error
-from antifreeze.worker import TaskContext, UserError
+from antifreeze.worker import FailureReason, TaskContext, UserError
 
 Name = Callable[[int], str]
 """Position in the epoch -> file and row, as text."""
@@ -128,7 +128,7 @@ def error_of(caught: UserError, place: str, step: int) -> UserCodeError:
     if isinstance(original, KeyboardInterrupt | SystemExit | GeneratorExit):
         raise original
     facts = {"step": step, "position": caught.position}
-    if isinstance(original, ReturnedNone):
+    if caught.reason is FailureReason.RETURNED_NONE:
         return UserCodeError(f"{caught.what} returned None", lines=[f"at {place}"], hint=str(original), **facts)
     problem = f"{caught.what} raised {type(original).__name__}: {caught.text}"
     hint = "the error above this one is the function's own, with its traceback"

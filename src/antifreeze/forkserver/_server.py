@@ -43,9 +43,9 @@ import sys
 import time
 from typing import Any, NoReturn
 
-from antifreeze.core import one_line, seconds
-from antifreeze.forkserver._fork_safety import open_files, why_not_to_fork
-from antifreeze.forkserver._orphans import adopt_orphans, kill_process, own_children
+from antifreeze.core import one_line, own_children, own_descriptors, seconds
+from antifreeze.forkserver._fork_safety import why_not_to_fork
+from antifreeze.forkserver._orphans import adopt_orphans, kill_process
 from antifreeze.forkserver._requests import (
     Branch,
     Exited,
@@ -191,7 +191,7 @@ class _Server:
         from antifreeze.payload import has_deferred, loading_for_forks, reopened_fds, shared_handles
         from antifreeze.worker import UserError, apply_environment, failure_of, load_program
 
-        before, began_s = open_files(), time.perf_counter()
+        before, began_s = own_descriptors(), time.perf_counter()
         for fd in fds:
             before.pop(fd)  # it is closed once the payload was loaded
         apply_environment(message.environment)

@@ -144,7 +144,8 @@ class InlineRunner:
         place = self._source.name(task, caught.sample, caught.position)
         failure = failure_of(caught)._replace(error=None)
         worker = f"the training process (pid {os.getpid()})"
-        error = user_error(failure, worker=worker, step=task.step, place=place, original=original)
+        location = self._source.location(task, caught.sample, caught.position)
+        error = user_error(failure, worker=worker, step=task.step, location=location, original=original)
         error.__cause__ = original.with_traceback(trace)
         can_skip = caught.can_skip and not isinstance(task.what, Shard)
         if not can_skip or not can_go_on(self._decide, error):

@@ -141,6 +141,11 @@ class RowTasks:
         step = steps.first // steps.global_batch + task.step
         return row_location(self._course.name, task.what.value.first, step, position)
 
+    def location(self, task: Task, sample: str, position: int) -> str:
+        """Return the batch and the row; the name of a whole batch says which batch it is."""
+        name = self.name(task, sample, position)
+        return f"batch {task.step}, {name}" if position >= 0 else name
+
 
 class RowSettings(Protocol):
     """What the user has set, as far as worker processes need it."""

@@ -171,11 +171,11 @@ class PoolRunner:
         """Return where this epoch stands, for other ranks. Called by another thread, and only looks."""
         epoch = self._epoch
         if epoch is None:
-            return self._history.standing(self._shown_epoch, self._first, Location())
+            return self._history.status(self._shown_epoch, self._first, Location())
         place, trouble = epoch.where()
         if not place.worker and self._upstream is not None:
             place = self._upstream()
-        return self._history.standing(self._shown_epoch, self._first, place, trouble, epoch.stall_limit_s)
+        return self._history.status(self._shown_epoch, self._first, place, trouble, epoch.stall_limit_s)
 
     def end_workers(self) -> None:
         """End all workers, also those that would stay for the next epoch. Asking for another batch starts new ones."""

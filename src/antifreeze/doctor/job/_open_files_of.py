@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from antifreeze.core import one_line
-from antifreeze.diagnosis import ProcSnapshot
+from antifreeze.diagnosis import ProcSnapshot, TargetKind
 
 _PROC = Path("/proc")
 _HERE = 0xFFFFFF9C  # AT_FDCWD, as 32 bits
@@ -35,7 +35,7 @@ class Mount(NamedTuple):
 
 def place_of(pid: int, seen: ProcSnapshot, *, may_read: bool, proc: Path = _PROC) -> FileTarget:
     """Return the file that a call is about. ``may_read``: whether the memory of the process may be read for it."""
-    path = seen.syscall_target if seen.syscall_target.startswith("/") else ""
+    path = seen.syscall_target.text if seen.syscall_target.kind is TargetKind.FILE else ""
     if not path and may_read:
         path = _named(pid, seen, proc)
     if not path:
