@@ -6,8 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from antifreeze.doctor.check._names import parameters, self_attribute, self_name, targets_of
-from antifreeze.doctor.check._script import Script, in_scope, keyword
+from antifreeze.doctor.check._script import Script, in_scope, keyword, parameters, self_attribute, self_name, targets_of
 
 AnyFunction = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)

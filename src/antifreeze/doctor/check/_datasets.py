@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from antifreeze.doctor.check._loaders import Loader
-from antifreeze.doctor.check._names import self_attribute, targets_of
-from antifreeze.doctor.check._script import Function, Script
+from antifreeze.doctor.check._script import Function, Script, self_attribute, targets_of
+from antifreeze.doctor.check._values import is_none
 
 _PER_SAMPLE = ("__getitem__", "__getitems__", "__iter__", "__next__")
 _ITERABLE = {"IterableDataset", "IterDataPipe"}
@@ -51,11 +51,30 @@ class DatasetClass:
         nodes = (node for function in self.per_sample for node in ast.walk(function))
         return any(self_attribute(node) == attribute and isinstance(_context(node), ast.Load) for node in nodes)
 
-    def sets_later(self, attribute: str) -> bool:
-        """Whether a worker sets ``self.attribute`` itself: then what the trainer had put there does not matter."""
+    def initial_values(self) -> dict[str, tuple[ast.expr, Function]]:
+        """Return the last value that ``__init__``, or what it calls, gives to each attribute, and the function."""
+        found: dict[str, tuple[ast.expr, Function]] = {}
+        for function in reversed(self.setup):  # what __init__ itself does counts most
+            for node in ast.walk(function):
+                for target, value in targets_of(node):
+                    if name := self_attribute(target):
+                        found[name] = (value, function)
+                for target in node.targets if isinstance(node, ast.Delete) else []:
+                    found.pop(self_attribute(target), None)
+        return {name: pair for name, pair in found.items() if not is_none(pair[0])}
+
+    def is_set_in_worker(self, attribute: str, script: Script) -> bool:
+        """True if each worker sets ``self.attribute`` itself, so that the trainer's value does not matter."""
         own = {id(function) for function in self.setup}
         later = (function for function in self.per_sample if id(function) not in own)
-        return any(self_attribute(t) == attribute for f in later for n in ast.walk(f) for t, _ in targets_of(n))
+        if any(self_attribute(t) == attribute for f in later for n in ast.walk(f) for t, _ in targets_of(n)):
+            return True
+        if self.loaders and not any("worker_init_fn" in loader.arguments for loader in self.loaders):
+            return False
+        # worker_init_fn, or any other function that is given a dataset
+        mine = {id(node) for node in ast.walk(self.node)}
+        pairs = (pair for node in ast.walk(script.tree) if id(node) not in mine for pair in targets_of(node))
+        return any(isinstance(target, ast.Attribute) and target.attr == attribute for target, _ in pairs)
 
 
 def _context(node: ast.AST) -> ast.expr_context:

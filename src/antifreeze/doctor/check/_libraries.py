@@ -159,21 +159,10 @@ _FUNCTIONS = (
     _functions(r"deltalake\.(DeltaTable|write_deltalake)", "delta-rs", "deltalake"),
     _functions(r"datafusion\.SessionContext", "DataFusion", "datafusion", runs=False),
 )
-_ROOTS = {
-    "polars",
-    "duckdb",
-    "faiss",
-    "xgboost",
-    "lightgbm",
-    "sklearn",
-    "jax",
-    "tensorflow",
-    "tensorflow_datasets",
-    "lance",
-} | {
-    "deltalake",
-    "datafusion",
-}
+_ROOTS_NAMES = """
+polars duckdb faiss xgboost lightgbm sklearn jax tensorflow tensorflow_datasets lance deltalake datafusion
+"""
+_ROOTS = frozenset(_ROOTS_NAMES.split())
 NUMBA = "Numba"
 
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from antifreeze.doctor.check._bindings import AnyFunction, Bindings, bindings_of
 from antifreeze.doctor.check._facts import Facts
-from antifreeze.doctor.check._names import parameters, self_attribute
-from antifreeze.doctor.check._script import Script, calls_in, in_scope, keyword
+from antifreeze.doctor.check._script import Script, calls_in, in_scope, keyword, parameters, self_attribute
 from antifreeze.doctor.check._values import is_none, number, text
 
 _ORDER = (
@@ -54,6 +53,16 @@ class Loader:
     def pickles(self) -> bool:
         """Whether its workers are new interpreters, which the dataset is pickled for and the script imported in."""
         return not self.ours and bool(self.methods & {"spawn", "forkserver"})
+
+    @property
+    def batches_in_flight(self) -> int:
+        """How many batches are in shared memory at once."""
+        return (self.workers or 1) * self.constant("prefetch_factor", 2)
+
+    def constant(self, name: str, default: int) -> int:
+        """Return an argument that is written as a whole number."""
+        value = getattr(self.arguments.get(name), "value", default)
+        return value if type(value) is int else default
 
 
 def is_loader(name: str) -> bool:

@@ -7,34 +7,20 @@ followed has no kind, and no rule reports it.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from antifreeze.doctor.check._bindings import AnyFunction, Binding, Bindings, bindings_of
 from antifreeze.doctor.check._datasets import lineage
 from antifreeze.doctor.check._libraries import KINDS, NUMBA, function_named
-from antifreeze.doctor.check._names import is_self, parameters
-from antifreeze.doctor.check._script import Function, Script, in_scope
+from antifreeze.doctor.check._script import Function, Script, elements_of, in_scope, is_self, parameters
 
 _DEPTH = 60
-_TRANSPARENT = {
-    "list",
-    "tuple",
-    "set",
-    "dict",
-    "iter",
-    "next",
-    "enumerate",
-    "zip",
-    "sorted",
-    "reversed",
-    "copy.copy",
-} | {
-    "copy.deepcopy",
-    "functools.partial",
-    "itertools.chain",
-    "typing.cast",
-}
+_TRANSPARENT_NAMES = """
+list tuple set dict iter next enumerate zip sorted reversed copy.copy copy.deepcopy functools.partial
+itertools.chain typing.cast
+"""
+_TRANSPARENT = frozenset(_TRANSPARENT_NAMES.split())
 """Their result is made of what they are given."""
 NOTHING: frozenset[str] = frozenset()
 
@@ -236,25 +222,15 @@ def origins_of(script: Script) -> Origins:
     return Origins(script, bindings_of(script))
 
 
-def _parts(node: ast.AST) -> list[ast.AST | None]:
+def _parts(node: ast.AST) -> Sequence[ast.expr]:
     """Return what a value is made of: the elements of a container, the outcomes of a choice."""
-    if isinstance(node, ast.List | ast.Tuple | ast.Set):
-        return [*node.elts]
-    if isinstance(node, ast.Dict):
-        return [*node.values]
-    if isinstance(node, ast.ListComp | ast.SetComp | ast.GeneratorExp):
-        return [node.elt]
-    if isinstance(node, ast.DictComp):
-        return [node.value]
-    if isinstance(node, ast.IfExp):
-        return [node.body, node.orelse]
     if isinstance(node, ast.BoolOp):
-        return [*node.values]
+        return node.values
     if isinstance(node, ast.BinOp):
         return [node.left, node.right]
     if isinstance(node, ast.Starred | ast.Await | ast.NamedExpr):
         return [node.value]
-    return []
+    return elements_of(node)
 
 
 def _parsed(annotation: ast.expr) -> ast.expr:

@@ -1,4 +1,7 @@
-"""Which code of a script runs in workers, and which in the trainer. Some code runs in both."""
+"""``forked-library``: a library whose threads run in the trainer is used in forked workers, which lack the threads.
+
+Which code runs in workers and which in the trainer is worked out from the script; some code runs in both.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,12 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from antifreeze.doctor.check._datasets import DatasetClass
 from antifreeze.doctor.check._loaders import Loader
 from antifreeze.doctor.check._origins import NameUse, Origins, origins_of
+from antifreeze.doctor.check._rule import Rule, ScriptContext, Violation, Weight
 from antifreeze.doctor.check._script import Function, Script, calls_in, in_scope
 
+_SPAWN = '+ DataLoader(..., multiprocessing_context="spawn")\nor, never forked: from antifreeze import DataLoader'
 _CALLED = ("__call__", "forward", "__getitem__", "__getitems__", "__iter__", "__next__")
 _GIVEN = ("dataset", "collate_fn", "worker_init_fn")
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
@@ -26,13 +30,11 @@ class InTrainer:
 
 
 @dataclass(slots=True)
-class Division:
+class CodePlacement:
     """The code of a script, as far as it uses libraries."""
 
-    script: Script
+    context: ScriptContext
     origins: Origins
-    datasets: list[DatasetClass]
-    loaders: list[Loader]
     _workers: dict[int, list[ast.AST]] = field(default_factory=dict)
     """The functions that run in the workers of a loader, by the id of its call."""
     _trainer: list[InTrainer] | None = None
@@ -45,17 +47,17 @@ class Division:
         """Give the uses of libraries in the trainer, except those after the loader's last loop."""
         if self._trainer is None:
             self._trainer = list(self._all_in_trainer())
-        home, last = self.script.function_of(loader.call), self._last_line(loader)
+        home, last = self.context.script.function_of(loader.call), self._last_line(loader)
         for found in self._trainer:
-            after = getattr(found.by, "lineno", 0) > last and self.script.function_of(found.by) is home
+            after = getattr(found.by, "lineno", 0) > last and self.context.script.function_of(found.by) is home
             if not after:
                 yield found.use
 
     def _all_in_trainer(self) -> Iterator[InTrainer]:
-        elsewhere = {id(n) for loader in self.loaders for f in self._functions(loader) for n in ast.walk(f)}
-        elsewhere |= {id(n) for d in self.datasets for f in d.per_sample for n in ast.walk(f)}
-        elsewhere -= {id(n) for d in self.datasets for f in d.setup for n in ast.walk(f)}
-        nodes = [node for node in ast.walk(self.script.tree) if id(node) not in elsewhere]
+        elsewhere = {id(n) for loader in self.context.loaders for f in self._functions(loader) for n in ast.walk(f)}
+        elsewhere |= {id(n) for d in self.context.datasets for f in d.per_sample for n in ast.walk(f)}
+        elsewhere -= {id(n) for d in self.context.datasets for f in d.setup for n in ast.walk(f)}
+        nodes = [node for node in ast.walk(self.context.script.tree) if id(node) not in elsewhere]
         yield from (InTrainer(use, use.node) for use in self.origins.uses(nodes))
         roots = [(call, f) for call in calls_in(iter(nodes)) for f in self.origins.called(call)]
         known: dict[int, list[NameUse]] = {}
@@ -67,8 +69,8 @@ class Division:
 
     def _last_line(self, loader: Loader) -> float:
         """Return where the last loop ends that follows the loader in its function: no worker starts after it."""
-        home = self.script.function_of(loader.call)
-        if any(isinstance(n, _LOOPS) for n in self.script.above(loader.call)):
+        home = self.context.script.function_of(loader.call)
+        if any(isinstance(n, _LOOPS) for n in self.context.script.above(loader.call)):
             return math.inf
         loops = (n for n in in_scope(home) if isinstance(n, _LOOPS) and n.lineno >= loader.call.lineno)
         return max((loop.end_lineno or math.inf for loop in loops), default=math.inf)
@@ -76,7 +78,7 @@ class Division:
     def _functions(self, loader: Loader) -> list[ast.AST]:
         key = id(loader.call)
         if key not in self._workers:
-            first: list[ast.AST] = [f for d in self.datasets if loader in d.loaders for f in d.per_sample]
+            first: list[ast.AST] = [f for d in self.context.datasets if loader in d.loaders for f in d.per_sample]
             if loader.has_workers:
                 first += [f for name in _GIVEN for f in self._callables(loader.arguments.get(name))]
             self._workers[key] = self._reached(first) if loader.has_workers else []
@@ -95,9 +97,9 @@ class Division:
                     yield from self.origins.methods(self.origins.kinds(node.value) | _class(node.value), node.attr)
                 elif isinstance(node, ast.Name) and node.id not in seen:
                     seen.add(node.id)
-                    if id(node) not in called and node.id in self.script.functions:
-                        yield self.script.functions[node.id]
-                    todo += self.script.values.get(node.id, [])
+                    if id(node) not in called and node.id in self.context.script.functions:
+                        yield self.context.script.functions[node.id]
+                    todo += self.context.script.values.get(node.id, [])
                     for name in _CALLED:
                         yield from self.origins.methods(self.origins.kinds(node) | _class(node), name)
 
@@ -124,14 +126,22 @@ class Division:
         """Give what the trainer runs by ``dataset[0]``, by iterating over a dataset, or by a loader without workers."""
         for node in nodes:
             read = node.value if isinstance(node, ast.Subscript) else getattr(node, "iter", None)
-            if isinstance(node, ast.Call) and self.script.name(node.func) in ("iter", "next", "list") and node.args:
+            if (
+                isinstance(node, ast.Call)
+                and self.context.script.name(node.func) in ("iter", "next", "list")
+                and node.args
+            ):
                 read = node.args[0]
             kinds = self.origins.kinds(read) if isinstance(read, ast.expr) else frozenset()
-            yield from ((node, f) for d in self.datasets if f"class {d.node.name}" in kinds for f in d.per_sample)
-        for loader in self.loaders:
-            chosen = any(isinstance(n, ast.If | ast.IfExp) for n in self.script.above(loader.call))
+            yield from (
+                (node, f) for d in self.context.datasets if f"class {d.node.name}" in kinds for f in d.per_sample
+            )
+        for loader in self.context.loaders:
+            chosen = any(isinstance(n, ast.If | ast.IfExp) for n in self.context.script.above(loader.call))
             if loader.workers == 0 and not chosen:
-                yield from ((loader.call, f) for d in self.datasets if loader in d.loaders for f in d.per_sample)
+                yield from (
+                    (loader.call, f) for d in self.context.datasets if loader in d.loaders for f in d.per_sample
+                )
 
 
 def _class(node: ast.expr) -> frozenset[str]:
@@ -139,6 +149,34 @@ def _class(node: ast.expr) -> frozenset[str]:
     return frozenset({f"class {node.id}"} if isinstance(node, ast.Name) else ())
 
 
-def divide(script: Script, loaders: list[Loader], datasets: list[DatasetClass]) -> Division:
-    """Return which code of a script runs where."""
-    return Division(script, origins_of(script), datasets, loaders)
+def check(context: ScriptContext) -> Iterator[Violation]:
+    """Find libraries that are used in the trainer and in forked workers: their threads exist only in the trainer."""
+    placement = CodePlacement(context, origins_of(context.script))
+    for loader in context.forking_loaders:
+        in_workers = {use.library for use in placement.in_workers_of(loader)}
+        if _reads_by_polars(context.script, loader):
+            in_workers.add("Polars")
+        in_trainer = [use for use in placement.in_trainer(loader) if use.library in in_workers]
+        if in_trainer:
+            use = min(in_trainer, key=lambda use: use.node.lineno)
+            problem = (
+                f"{use.library} is used in the trainer (line {use.node.lineno}), so its threads run there, and in "
+                "these forked workers."
+            )
+            yield Violation(loader.call, problem, _SPAWN)
+
+
+def _reads_by_polars(script: Script, loader: Loader) -> bool:
+    """True for a loader of litData over Parquet, which decodes with Polars in its workers."""
+    is_litdata = script.name(loader.call.func).startswith("litdata.")
+    return is_litdata and any(script.name(c.func).endswith(".ParquetLoader") for c in calls_in(ast.walk(script.tree)))
+
+
+RULE = Rule(
+    code="forked-library",
+    weight=Weight.FREEZE,
+    section="fork",
+    title="Library with threads used before and after a fork",
+    explanation="Forked workers lack the library's threads: the first call that needs them hangs or fails.",
+    check=check,
+)
