@@ -83,7 +83,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(BAD), "--json", "missing.py"]) == 2
     report = json.loads(capsys.readouterr().out)
 
-    assert report["errors"] == ["missing.py: there is no such file"]
+    assert report["errors"] == ["missing.py: no such file"]
     first = report["findings"][0]
     assert (first["code"], first["weight"], first["line"]) == ("shared-connection", "freeze", 14)
     assert set(first) == {"code", "weight", "file", "line", "column", "reason", "change", "link"}
@@ -92,7 +92,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"x = 1\ndef broken(:\n", ":2: this is no valid Python"),
+        (b"x = 1\ndef broken(:\n", ":2: invalid syntax"),
         (b"\xff\xfe\x00", "encoding"),
         (b"# coding: nothing-like-it\n", "encoding"),
         (b"x = '\x00'", "broken.py"),

@@ -110,7 +110,7 @@ def test_tokenizers_from_the_environment() -> None:
 def test_ptrace_is_a_note_and_no_finding() -> None:
     assert codes(Facts(ptrace_scope=1)) == []
     assert "ptrace_scope is 1" in notes(Facts(ptrace_scope=1))[0]
-    assert notes(Facts(ptrace_scope=1, root=True)) == []
+    assert notes(Facts(ptrace_scope=1, is_root=True)) == []
     assert "no process" in notes(Facts(ptrace_scope=3))[0]
 
 

@@ -27,7 +27,7 @@ class GroupMemory:
     new_oom_kills: int = 0
     """How many of them while somebody watched."""
     waits: bool = False
-    """Whether the group is full, and its processes wait for memory instead of being killed."""
+    """True if the group is full, and its processes wait for memory instead of being killed."""
 
 
 def groups_of(root: Path, pid: int | str = "self") -> list[Path]:

@@ -30,6 +30,6 @@ def check_script(script: Script, text: str, facts: Facts) -> tuple[list[CheckFin
 
 def check_machine(facts: Facts, loaders: Sequence[Loader] | None = None) -> list[CheckFinding]:
     """Return the findings about a machine for the loaders that will run there; None: it is not known which will."""
-    of_torch = None if loaders is None else [x for x in loaders if x.has_workers and not x.ours]
+    of_torch = None if loaders is None else [x for x in loaders if x.has_workers and not x.is_ours]
     context = MachineContext(facts, of_torch)
     return [finding for rule in MACHINE_RULES for finding in rule.findings(context)]

@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def notes(facts: Facts) -> list[str]:
     """Return what is good to know and not a finding."""
-    if not facts.ptrace_scope or facts.root:
+    if not facts.ptrace_scope or facts.is_root:
         return []
     scope = f"ptrace_scope is {facts.ptrace_scope}"
     if facts.ptrace_scope > 1:

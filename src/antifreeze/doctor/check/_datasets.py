@@ -22,37 +22,37 @@ class DatasetClass:
     """One class, together with what it inherits from other classes of the same file."""
 
     node: ast.ClassDef
-    iterable: bool
+    is_iterable: bool
     methods: dict[str, Function]
     setup: tuple[Function, ...]
     """``__init__`` and what it calls: it runs in the trainer."""
     per_sample: tuple[Function, ...]
     """``__getitem__``, ``__iter__`` and what they call: it runs in workers."""
     loaders: tuple[Loader, ...]
-    """The loaders of this file that read it. Empty: nobody knows what will."""
+    """The loaders of this file that read it. Empty: its loaders are unknown."""
 
     @property
-    def never_in_workers(self) -> bool:
-        """Whether every loader of it says ``num_workers=0`` in so many words."""
+    def is_never_in_workers(self) -> bool:
+        """True if every loader of it states ``num_workers=0``."""
         return bool(self.loaders) and all(x.workers == 0 and "num_workers" in x.arguments for x in self.loaders)
 
     @property
-    def in_workers(self) -> bool:
-        """Whether some loader of it has workers, or may have because it is not in this file."""
+    def can_be_in_workers(self) -> bool:
+        """True if some loader of it has workers, or may have because it is not in this file."""
         return not self.loaders or any(loader.has_workers for loader in self.loaders)
 
     @property
-    def only_ours(self) -> bool:
-        """Whether it is read by loaders of antifreeze alone."""
-        return bool(self.loaders) and all(loader.ours for loader in self.loaders)
+    def is_only_ours(self) -> bool:
+        """True if it is read by loaders of antifreeze alone."""
+        return bool(self.loaders) and all(loader.is_ours for loader in self.loaders)
 
-    def uses(self, attribute: str) -> bool:
-        """Whether code that runs for each sample reads ``self.attribute``."""
+    def is_used_per_sample(self, attribute: str) -> bool:
+        """True if code that runs for each sample reads ``self.attribute``."""
         nodes = (node for function in self.per_sample for node in ast.walk(function))
         return any(self_attribute(node) == attribute and isinstance(_context(node), ast.Load) for node in nodes)
 
     def initial_values(self) -> dict[str, tuple[ast.expr, Function]]:
-        """Return the last value that ``__init__``, or what it calls, gives to each attribute, and the function."""
+        """Return the last value that ``__init__``, or what it calls, assigns to each attribute, with the function."""
         found: dict[str, tuple[ast.expr, Function]] = {}
         for function in reversed(self.setup):  # what __init__ itself does counts most
             for node in ast.walk(function):
@@ -110,7 +110,7 @@ def _is_dataset(node: ast.ClassDef, script: Script, loaded: set[str]) -> bool:
         return node.name in loaded and bool(_bases(node, script))  # its base calls what it defines
     if any(_BASES.search(base) for base in _bases(node, script)):
         return True
-    # Anything with an index can be a dataset, and most things with an index are none.
+    # Anything with an index can be a dataset, and most things with an index are not.
     return node.name in loaded or ({"__getitem__", "__len__"} <= names and bool(_LIKELY.search(node.name)))
 
 
@@ -122,11 +122,11 @@ def _dataset(node: ast.ClassDef, script: Script, loaders: list[Loader]) -> Datas
                 methods.setdefault(function.name, function)
     called = [methods[name] for name in _PER_SAMPLE if name in methods]
     iterable = bool(_bases(node, script) & _ITERABLE) or (bool(called) and "__getitem__" not in methods)
-    # Without any of them a base from elsewhere has them, and calls the methods that this class gives it.
+    # Without any of them, a base from another file has them, and calls methods of this class.
     called = called or [function for name, function in methods.items() if not name.startswith("__")]
     return DatasetClass(
         node=node,
-        iterable=iterable,
+        is_iterable=iterable,
         methods=methods,
         setup=tuple(reach(_initialisers(node, script), methods, script)),
         per_sample=tuple(reach(called, methods, script)),
@@ -135,7 +135,7 @@ def _dataset(node: ast.ClassDef, script: Script, loaders: list[Loader]) -> Datas
 
 
 def _initialisers(node: ast.ClassDef, script: Script) -> list[Function]:
-    """Return every ``__init__`` of the lineage: each calls the next one, as a rule."""
+    """Return every ``__init__`` of the lineage: each usually calls the next one."""
     body = [function for member in lineage(node, script) for function in member.body]
     return [f for f in body if isinstance(f, ast.FunctionDef) and f.name == "__init__"]
 
@@ -150,7 +150,7 @@ def _of_class(node: ast.AST, script: Script) -> str:
 
 
 def reach(first: list[Function], methods: dict[str, Function], script: Script) -> Iterator[Function]:
-    """Give functions, and the methods and functions of this file that they lead to."""
+    """Yield functions, and the methods and functions of this file that they lead to."""
     todo = list(first)
     seen = {id(function) for function in todo}
     while todo:

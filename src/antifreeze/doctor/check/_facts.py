@@ -25,13 +25,13 @@ _UNLIMITED = 1 << 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Sizes in bytes; None where the system does not say. The defaults are those of a good machine."""
+    """What rules know about a machine: None where the system does not say. The defaults describe a good machine."""
 
     shm_nbytes: int | None = 32 << 30
     """The size of /dev/shm, which torch's DataLoader sends its batches through."""
     shm_free_nbytes: int | None = 32 << 30
     shm_stale_nbytes: int = 0
-    """What lies there in the name of torch processes that are dead."""
+    """What torch processes that no longer exist left there."""
     open_files: int = 1 << 20
     """The soft limit, which the job inherits (``ulimit -n``)."""
     memory_nbytes: int | None = 64 << 30
@@ -39,13 +39,13 @@ class Facts:
     machine_cores: int = 16
     """What ``os.cpu_count()`` says."""
     cores: int = 16
-    """Those that this process may run on."""
+    """The cores that this process may run on."""
     cpu_quota: float | None = None
     """How many cores' time the control group may use; None: no limit."""
     start_method: str = "fork"
-    """How multiprocessing starts a process when nobody says how."""
+    """The default start method of multiprocessing."""
     ptrace_scope: int | None = None
-    root: bool = False
+    is_root: bool = False
     sigchld_ignored: bool = False
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Only variables that matter here; never all of them."""
@@ -57,7 +57,7 @@ class Facts:
 
 
 def read_facts(root: Path = Path("/")) -> Facts:
-    """Return the facts of this machine. Nothing is imported and nothing is started for it."""
+    """Return the facts of this machine, without importing or starting anything."""
     size, free = _space(_SHM)
     groups = groups_of(root)
     return Facts(
@@ -71,14 +71,14 @@ def read_facts(root: Path = Path("/")) -> Facts:
         cpu_quota=_quota(groups),
         start_method=_start_method(sys.platform, sys.version_info[:2]),
         ptrace_scope=natural(_read(root / "proc/sys/kernel/yama/ptrace_scope")),
-        root=os.geteuid() == 0,
+        is_root=os.geteuid() == 0,
         sigchld_ignored=signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN,
         environment=MappingProxyType({name: os.environ[name] for name in _VARIABLES if name in os.environ}),
     )
 
 
 def _start_method(platform: str, python: tuple[int, int]) -> str:
-    """Return the default of multiprocessing; asking it would fix the choice for this process."""
+    """Return the default of multiprocessing, without asking it: that would fix the choice for this process."""
     if platform != "linux":
         return "spawn"
     return "forkserver" if python >= (3, 14) else "fork"
@@ -101,14 +101,14 @@ def _space(path: Path) -> tuple[int | None, int | None]:
 
 
 def _stale(shm: Path, proc: Path) -> int:
-    """Return the bytes of ``torch_<pid>_...`` whose process is gone."""
+    """Return the bytes of ``torch_<pid>_...`` files whose process no longer exists."""
     nbytes = 0
     try:
         for path in shm.glob("torch_*_*"):
             pid = path.name.split("_")[1]
             if natural(pid) is not None and not (proc / pid).exists():
                 nbytes += path.stat().st_blocks * 512
-    except OSError:  # it has gone meanwhile, or nobody may look
+    except OSError:  # it was removed meanwhile, or is not readable
         return nbytes
     return nbytes
 

@@ -48,12 +48,12 @@ class ScriptContext:
     @property
     def forking_loaders(self) -> Iterator[Loader]:
         """The loaders whose workers are forked from the trainer."""
-        return (loader for loader in self.loaders if loader.has_workers and loader.forks)
+        return (loader for loader in self.loaders if loader.has_workers and loader.can_fork)
 
     @property
     def pickling_loaders(self) -> Iterator[Loader]:
         """The loaders whose workers are new interpreters."""
-        return (loader for loader in self.loaders if loader.has_workers and loader.pickles)
+        return (loader for loader in self.loaders if loader.has_workers and loader.can_spawn)
 
 
 @dataclass(frozen=True, slots=True)

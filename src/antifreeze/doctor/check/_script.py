@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from antifreeze.core import read_regular
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-# No script that a person has written is as large.
+# No script that a person wrote is as large.
 _MAX_NBYTES = 8 << 20
 EXITS = {"sys.exit", "os._exit", "exit", "quit", "os.abort"}
 """What ends the process."""
@@ -20,7 +20,7 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 
 class CannotCheck(Exception):
-    """The script cannot be read or is no Python of this version."""
+    """The script cannot be read, or is not valid Python of this version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +39,11 @@ class Script:
     """All classes, those inside functions included."""
 
     def name(self, node: ast.AST) -> str:
-        """Return the full name of what stands there; see ``dotted``."""
+        """Return the full name of a node; see ``dotted``."""
         return dotted(node, self.imports)
 
     def above(self, node: ast.AST) -> Iterator[ast.AST]:
-        """Give the nodes around a node, from the inside to the outside."""
+        """Yield the nodes around a node, from the inside to the outside."""
         while (parent := self.parents.get(node)) is not None:
             yield parent
             node = parent
@@ -53,20 +53,20 @@ class Script:
         return next((n for n in self.above(node) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)), self.tree)
 
     def is_local(self, node: ast.AST) -> bool:
-        """Whether it is defined inside a function, so that pickle cannot find it by its name."""
+        """True if it is defined inside a function, so that pickle cannot find it by its name."""
         return self.function_of(node) is not self.tree
 
 
 def parse(file: str, text: str) -> Script:
-    """Return the script, or raise ``CannotCheck`` with the line that is no Python."""
+    """Return the script, or raise ``CannotCheck`` with the invalid line."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # invalid escapes and the like are not ours to report
+            warnings.simplefilter("ignore")  # invalid escapes and the like are not our business
             tree = ast.parse(text, filename=file)
     except SyntaxError as error:
-        raise CannotCheck(f"{file}:{error.lineno or 0}: this is no valid Python: {error.msg}") from error
+        raise CannotCheck(f"{file}:{error.lineno or 0}: invalid syntax: {error.msg}") from error
     except (ValueError, RecursionError, MemoryError) as error:
-        raise CannotCheck(f"{file}: this cannot be parsed: {error or type(error).__name__}") from error
+        raise CannotCheck(f"{file}: cannot be parsed: {error or type(error).__name__}") from error
     script = Script(file=file, tree=tree, imports=imports_of(tree))
     for node in ast.walk(tree):
         for child in ast.iter_child_nodes(node):
@@ -84,28 +84,28 @@ def parse(file: str, text: str) -> Script:
 
 
 def read_text(file: str) -> str:
-    """Read a script from a file, in the encoding that it names."""
+    """Return the text of a script, decoded as it declares."""
     try:
         data = io.BytesIO(read_regular(file, _MAX_NBYTES))
         encoding, _ = tokenize.detect_encoding(data.readline)
         data.seek(0)
         return io.TextIOWrapper(data, encoding).read()
     except FileNotFoundError as error:
-        raise CannotCheck(f"{file}: there is no such file") from error
+        raise CannotCheck(f"{file}: no such file") from error
     except OSError as error:
-        raise CannotCheck(f"{file}: this cannot be read: {error.strerror or error}") from error
+        raise CannotCheck(f"{file}: cannot be read: {error.strerror or error}") from error
     except (SyntaxError, UnicodeDecodeError) as error:
-        raise CannotCheck(f"{file}: this is no text in the encoding that it names: {error}") from error
+        raise CannotCheck(f"{file}: cannot be decoded in the encoding that it declares: {error}") from error
 
 
 def is_silenced(text_line: str) -> bool:
-    """Whether a line says that it is meant as it is."""
+    """True if a line carries the comment that silences findings."""
     _, mark, comment = text_line.partition("#")
     return bool(mark) and "antifreeze: ok" in comment
 
 
 def in_scope(node: ast.AST) -> Iterator[ast.AST]:
-    """Give what stands in a function, class or module, but not what stands in functions and classes inside of it."""
+    """Yield the nodes of a function, class or module without those of nested functions and classes."""
     todo = list(ast.iter_child_nodes(node))[::-1]
     while todo:
         child = todo.pop()
@@ -115,7 +115,7 @@ def in_scope(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def calls_in(nodes: Iterator[ast.AST]) -> Iterator[ast.Call]:
-    """Give the calls among nodes."""
+    """Yield the calls among nodes."""
     return (node for node in nodes if isinstance(node, ast.Call))
 
 
@@ -128,7 +128,7 @@ def keyword(call: ast.Call, name: str, position: int = -1) -> ast.expr | None:
 
 
 def is_generator(function: ast.AST) -> bool:
-    """Whether calling it gives an iterator that runs its body."""
+    """True if a call returns an iterator that runs the body."""
     if not isinstance(function, ast.FunctionDef) or function.decorator_list:
         return False
     return any(isinstance(node, ast.Yield | ast.YieldFrom) for node in in_scope(function))
@@ -144,11 +144,11 @@ _STARS = {
     "torch.utils.data": ("DataLoader", "Dataset", "IterableDataset", "TensorDataset", "get_worker_info"),
     "antifreeze": ("DataLoader", "StreamingDataLoader", "StreamingDataset"),
 }
-"""What ``from module import *`` brings, where it matters."""
+"""What ``from module import *`` imports, where it matters."""
 
 
 def imports_of(tree: ast.AST) -> dict[str, str]:
-    """Return what each imported name stands for, those imported inside functions included."""
+    """Return the full name behind each imported name, including imports inside functions."""
     found: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -168,7 +168,7 @@ def imports_of(tree: ast.AST) -> dict[str, str]:
 def dotted(node: ast.AST, imports: Mapping[str, str]) -> str:
     """Return the full name of ``a.b.c`` with imports resolved, or nothing if it is no plain name.
 
-    A name that is not imported stands for itself: a builtin, or something of this file.
+    A name that is not imported is returned as it is: a builtin, or something of this file.
     """
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
@@ -191,7 +191,7 @@ def mark_self(tree: ast.AST, parents: Mapping[ast.AST, ast.AST]) -> None:
 
 
 def is_self(name: ast.Name, parents: Mapping[ast.AST, ast.AST]) -> bool:
-    """True if a name is the first parameter of the method around it; functions inside of a method see it, too."""
+    """True if a name is the first parameter of the method around it; nested functions see it, too."""
     node = parents.get(name)
     while node is not None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) and name.id in parameters(node):
@@ -208,7 +208,7 @@ def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) ->
 
 
 def self_name(function: ast.AST) -> str:
-    """Return the name that a method gives to its own object; nothing for a static method."""
+    """Return the name of a method's own object; nothing for a static method."""
     if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
         return ""
     given = [*function.args.posonlyargs, *function.args.args]
@@ -217,7 +217,7 @@ def self_name(function: ast.AST) -> str:
 
 
 def self_attribute(node: ast.AST) -> str:
-    """Return the name of ``self.name``, or nothing. What stands for ``self`` was found by ``mark_self``."""
+    """Return the name of ``self.name``, or nothing. ``mark_self`` found out what is called ``self``."""
     return node.attr if isinstance(node, ast.Attribute) and getattr(node, _MARK, False) else ""
 
 
@@ -241,7 +241,7 @@ def targets_of(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
 
 
 def assigned(node: ast.expr, function: Function) -> list[ast.expr]:
-    """Return the last value before it that a function gives to a variable or an attribute."""
+    """Return the last value that a function assigns to a variable or an attribute before it is used."""
     wanted, values = ast.dump(_load(node)), []
     for statement in ast.walk(function):
         for target, value in targets_of(statement):

@@ -70,7 +70,7 @@ class Diagnosis:
     notes: tuple[str, ...] = ()
     """What could not be seen, and what else is worth knowing."""
     sure: bool = True
-    """Whether looking longer would not change it."""
+    """True if looking longer would not change it."""
     looked_s: float = 0.0
 
     def with_lines(self, lines: tuple[str, ...]) -> Diagnosis:

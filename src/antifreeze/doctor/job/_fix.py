@@ -189,7 +189,7 @@ def _blocks(tree: ast.Module) -> Iterator[list[ast.stmt]]:
 
 
 def _is_alone(node: ast.stmt, lines: list[str]) -> bool:
-    """Whether nothing but a comment shares its lines."""
+    """True if nothing but a comment shares its lines."""
     before = lines[node.lineno - 1].encode()[: node.col_offset]
     after = lines[(node.end_lineno or node.lineno) - 1].encode()[node.end_col_offset :].strip()
     return not before.strip() and (not after or after.startswith(b"#"))

@@ -45,7 +45,7 @@ class Thread:
     limit_s: float | None = None
     """How much longer its call waits at most: infinite, if it has no limit. None: not known."""
     shared: bool = False
-    """Whether the lock that it waits for can be released by another process."""
+    """True if the lock that it waits for can be released by another process."""
     owner: int = 0
     """The thread that holds the lock, where the lock tells."""
     libraries: tuple[str, ...] = ()
@@ -53,12 +53,12 @@ class Thread:
 
     @property
     def starves(self) -> bool:
-        """Whether it waits for memory in a control group that is full, and in which the kernel may not kill."""
+        """True if it waits for memory in a control group that is full, and in which the kernel may not kill."""
         return "mem_cgroup_oom" in self.wchan
 
     @property
     def gives_birth(self) -> bool:
-        """Whether it waits for a process that it has started to begin its program."""
+        """True if it waits for a process that it has started to begin its program."""
         return self.state == "D" and self.syscall in ("vfork", "clone", "clone3")
 
 
@@ -95,7 +95,7 @@ class Process:
     files: int = 0
     most_files: int = 0
     ignores_children: bool = False
-    """Whether it ignores SIGCHLD, so that it is not told of the end of its children."""
+    """True if it ignores SIGCHLD, so that it is not told of the end of its children."""
     rank: int | None = None
     threads: tuple[Thread, ...] = ()
     stacks: tuple[Stack, ...] = ()

@@ -76,7 +76,7 @@ def _with_stacks(process: Process, wanted: bool) -> Process:
 
 
 def _is_silent(process: Process) -> bool:
-    """Whether a process has no stacks, or waits in such a way that reading its memory could last as long as it does."""
+    """True if a process has no stacks, or waits in such a way that reading its memory could last as long as it does."""
     if process.state != "D":
         return process.state in ("Z", "X")
     if any(thread.state == "D" for thread in process.threads if thread.tid != process.pid):

@@ -35,7 +35,7 @@ class ProcessActivity:
     evidence: Evidence
     finding: Finding
     moves: bool
-    """Whether it used CPU, moved bytes, woke up often, or was found at different lines."""
+    """True if it used CPU, moved bytes, woke up often, or was found at different lines."""
     still_s: float
     quiet_s: float
     """For how long its main thread has been in one wait, as far as it was seen."""
@@ -46,7 +46,7 @@ class ProcessActivity:
         return self.seen[-1]
 
     def always(self, *doings: Doing) -> bool:
-        """Whether it did only this, whenever it was looked at."""
+        """True if it did only this, whenever it was looked at."""
         return all(doing in doings for doing in self.doings)
 
 
@@ -83,7 +83,7 @@ def stand(seen: Observation, pid: int, without: Sequence[int] = ()) -> ProcessAc
 
 
 def _disk_answers(looks: Sequence[Process], wakes: int, quiet_s: float) -> bool:
-    """Whether whoever waits for a disk was woken by it, or was not for long, while the disk worked for somebody."""
+    """True if whoever waits for a disk was woken by it, or was not for long, while the disk worked for somebody."""
     counts = {look.main.sectors for look in looks if look.main.mount == looks[-1].main.mount} - {0}
     return (wakes > 0 and quiet_s < OPEN_END_S) or (len(counts) > 1 and quiet_s < _BUSY_S)
 
@@ -127,7 +127,7 @@ def _evidence(
 
 
 def nobody_wakes(looks: Sequence[Process], parent: Process | None = None) -> bool:
-    """Whether the main thread waits for a lock of its own process, and no thread of the process could release it."""
+    """True if the main thread waits for a lock of its own process, and no thread of the process could release it."""
     last = looks[-1]
     main = last.main
     if not (last.frames or main.syscall or main.wchan):
@@ -145,19 +145,19 @@ def nobody_wakes(looks: Sequence[Process], parent: Process | None = None) -> boo
 
 
 def _lacks_threads(process: Process, parent: Process | None) -> bool:
-    """Whether its parent has threads of a pool, and it has none: all that shows where nothing else can be read."""
+    """True if its parent has threads of a pool, and it has none: all that shows where nothing else can be read."""
     pools = [thread for thread in parent.threads if thread.name.startswith(_POOLS)] if parent else []
     return len(process.threads) == 1 and bool(pools)
 
 
 def _moved(before: Process, now: Thread) -> bool:
-    """Whether a thread has done anything between two looks; a new one has."""
+    """True if a thread has done anything between two looks; a new one has."""
     then = next((thread for thread in before.threads if thread.tid == now.tid), None)
     return then is None or now.wakes - then.wakes > _FEW_WAKES or now.cpu_s > then.cpu_s
 
 
 def _goes_on(looks: Sequence[Process]) -> bool:
-    """Whether it was found at different samples."""
+    """True if it was found at different samples."""
     return len({look.sample for look in looks if look.frames}) > 1
 
 

@@ -58,7 +58,7 @@ class Job:
 
 
 def function_at(frames: tuple[Frame, ...], file: str, functions: frozenset[str] = frozenset()) -> bool:
-    """Whether one of the frames is in this file, and in one of these functions if any are named."""
+    """True if one of the frames is in this file, and in one of these functions if any are named."""
     return any(file in frame.file and (not functions or frame.function in functions) for frame in frames)
 
 
@@ -89,12 +89,12 @@ def doing(process: Process) -> Doing:
 
 
 def is_our_worker(process: Process) -> bool:
-    """Whether it is a worker of antifreeze."""
+    """True if it is a worker of antifreeze."""
     return process.name.startswith("af-worker")
 
 
 def is_worker(process: Process) -> bool:
-    """Whether it is a worker of a data loader, or another child that multiprocessing has started for a program."""
+    """True if it is a worker of a data loader, or another child that multiprocessing has started for a program."""
     if is_our_worker(process) or process.name.startswith("pt_data_worker"):
         return True
     if is_helper(process):
@@ -107,7 +107,7 @@ def is_worker(process: Process) -> bool:
 
 
 def is_helper(process: Process) -> bool:
-    """Whether it only serves the others: a tracker, a server that forks, a fork server."""
+    """True if it only serves the others: a tracker, a server that forks, a fork server."""
     if process.name.startswith(("af-forkserver", "af-modules", "af-template")) or function_at(
         process.frames, "/multiprocessing/resource_tracker.py"
     ):
@@ -120,7 +120,7 @@ def is_helper(process: Process) -> bool:
 
 
 def was_forked(process: Process, parent: Process | None) -> bool:
-    """Whether it is a copy of its parent, with all that the parent had in use."""
+    """True if it is a copy of its parent, with all that the parent had in use."""
     if process.frames:
         return function_at(process.frames, "/multiprocessing/popen_fork.py", frozenset({"_launch"})) or function_at(
             process.frames, "/multiprocessing/context.py", frozenset({"_Popen"})
@@ -148,13 +148,13 @@ def find_jobs(snapshot: Snapshot) -> tuple[Job, ...]:
 
 
 def _is_unborn(process: Process, by_pid: dict[int, Process]) -> bool:
-    """Whether it has not begun its program, and until then has the name and the memory of who starts it."""
+    """True if it has not begun its program, and until then has the name and the memory of who starts it."""
     parent = by_pid.get(process.parent)
     return parent is not None and parent.main.gives_birth
 
 
 def _is_rank(process: Process, by_pid: dict[int, Process]) -> bool:
-    """Whether a process may be one that trains: it is no worker, or it is one that has workers or ranks of its own."""
+    """True if a process may be one that trains: it is no worker, or it is one that has workers or ranks of its own."""
     if not is_worker(process):
         parent = by_pid.get(process.parent)
         # Programs that a trainer runs for itself are not trainers; those that a launcher runs are, and other ranks.
@@ -178,7 +178,7 @@ def _trainer_of(process: Process, by_pid: dict[int, Process], trainers: set[int]
 
 
 def _is_copy(process: Process, parent: Process | None) -> bool:
-    """Whether it is a worker by all that shows where no lines can be seen: older torch does not name its own."""
+    """True if it is a worker by all that shows where no lines can be seen: older torch does not name its own."""
     blind = parent is not None and not parent.frames and not process.frames
     return blind and not is_helper(process) and was_forked(process, parent)
 
@@ -215,7 +215,7 @@ def _is_our_loop(frame: Frame) -> bool:
 
 
 def _is_idle(frames: tuple[Frame, ...]) -> bool:
-    """Whether a worker's loop waits for its next task: nothing but queues and channels is above it."""
+    """True if a worker's loop waits for its next task: nothing but queues and channels is above it."""
     above = in_worker(frames)
     return bool(above) and all(is_standard(f) or is_ours(f) or "/torch/multiprocessing/" in f.file for f in above)
 

@@ -120,7 +120,7 @@ def _judge_part(seen: Observation, job: Job, *, several: bool) -> _Part:
 
 
 def _batches_come(seen: Observation, job: Job, trainer: ProcessActivity) -> bool:
-    """Whether the loop got something while it was watched: whoever waits with a limit wakes up only now and then."""
+    """True if the loop got something while it was watched: whoever waits with a limit wakes up only now and then."""
     if any(is_ours(frame) for frame in trainer.last.frames[:3]):  # our own looks at its workers much more often
         return any(stand(seen, pid).moves for pid in job.workers)
     wakes = trainer.last.main.wakes - trainer.seen[0].main.wakes
@@ -233,5 +233,5 @@ def _suspect(seen: Observation, standing: ProcessActivity, name: str, cause: Cau
 
 
 def is_enough(seen: Observation) -> bool:
-    """Whether looking longer would not change the verdict."""
+    """True if looking longer would not change the verdict."""
     return judge(seen).sure

@@ -43,7 +43,7 @@ def _has_batch_of_one(script: Script, loader: Loader, facts: Facts) -> bool:
         return number(arguments["batch_size"], script, facts) == 1
     # Loaders of litData and WebDataset, or their datasets, know the batch size already.
     batches_itself = script.name(loader.call.func).rpartition(".")[2] != "DataLoader"
-    return not (loader.open or "dataset" not in arguments or batches_itself)
+    return not (loader.has_hidden_arguments or "dataset" not in arguments or batches_itself)
 
 
 def _length(script: Script, dataset: DatasetClass, facts: Facts) -> int | None:

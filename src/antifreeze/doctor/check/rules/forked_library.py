@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from antifreeze.doctor.check._loaders import Loader
-from antifreeze.doctor.check._origins import NameUse, Origins, origins_of
+from antifreeze.doctor.check._origins import Kind, NameUse, Origins, origins_of
 from antifreeze.doctor.check._rule import Rule, ScriptContext, Violation, Weight
 from antifreeze.doctor.check._script import Function, Script, calls_in, in_scope
 
@@ -31,7 +31,7 @@ class InTrainer:
 
 @dataclass(slots=True)
 class CodePlacement:
-    """The code of a script, as far as it uses libraries."""
+    """Which code of a script runs where, as far as it uses libraries."""
 
     context: ScriptContext
     origins: Origins
@@ -40,11 +40,11 @@ class CodePlacement:
     _trainer: list[InTrainer] | None = None
 
     def in_workers_of(self, loader: Loader) -> Iterator[NameUse]:
-        """Give the uses of libraries in the workers of a loader."""
+        """Yield the uses of libraries in the workers of a loader."""
         return self.origins.uses(node for function in self._functions(loader) for node in ast.walk(function))
 
     def in_trainer(self, loader: Loader) -> Iterator[NameUse]:
-        """Give the uses of libraries in the trainer, except those after the loader's last loop."""
+        """Yield the uses of libraries in the trainer, except those after the loader's last loop."""
         if self._trainer is None:
             self._trainer = list(self._all_in_trainer())
         home, last = self.context.script.function_of(loader.call), self._last_line(loader)
@@ -85,7 +85,7 @@ class CodePlacement:
         return self._workers[key]
 
     def _callables(self, given: ast.expr | None) -> Iterator[ast.AST]:
-        """Give the functions, and the methods of objects, that an argument hands over, through variables."""
+        """Yield the functions, and the methods of objects, that an argument hands over, through variables."""
         todo, seen = [given] if given is not None else [], {""}
         while todo:
             expression = todo.pop()
@@ -94,14 +94,19 @@ class CodePlacement:
                 if isinstance(node, ast.Lambda):
                     yield node
                 elif isinstance(node, ast.Attribute) and id(node) not in called:
-                    yield from self.origins.methods(self.origins.kinds(node.value) | _class(node.value), node.attr)
+                    yield from self.origins.methods(self._owners(node.value), node.attr)
                 elif isinstance(node, ast.Name) and node.id not in seen:
                     seen.add(node.id)
                     if id(node) not in called and node.id in self.context.script.functions:
                         yield self.context.script.functions[node.id]
                     todo += self.context.script.values.get(node.id, [])
                     for name in _CALLED:
-                        yield from self.origins.methods(self.origins.kinds(node) | _class(node), name)
+                        yield from self.origins.methods(self._owners(node), name)
+
+    def _owners(self, node: ast.expr) -> frozenset[Kind]:
+        """Return what an expression can be, or the class that it names, as in ``Texts.collate`` and ``Texts(...)``."""
+        named = self.context.script.classes.get(node.id) if isinstance(node, ast.Name) else None
+        return self.origins.kinds(node) | ({named} if named is not None else set())
 
     def _reached(self, first: Iterable[ast.AST]) -> list[ast.AST]:
         """Return functions, and the functions of this file that they lead to."""
@@ -116,14 +121,14 @@ class CodePlacement:
         return found
 
     def _passed_on(self, node: ast.AST) -> Iterator[ast.AST]:
-        """Give what ``self.transform(x)`` calls, if a function was given for it, and the getter of a property."""
+        """Yield what ``self.transform(x)`` calls, if a function was assigned to it, and the getter of a property."""
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
             for method in self.origins.methods(self.origins.kinds(node.value), node.attr):
                 if method.decorator_list:
                     yield method
 
     def _run_here(self, nodes: list[ast.AST]) -> Iterator[tuple[ast.AST, Function]]:
-        """Give what the trainer runs by ``dataset[0]``, by iterating over a dataset, or by a loader without workers."""
+        """Yield what the trainer runs by ``dataset[0]``, by iterating over a dataset, or without workers."""
         for node in nodes:
             read = node.value if isinstance(node, ast.Subscript) else getattr(node, "iter", None)
             if (
@@ -133,20 +138,13 @@ class CodePlacement:
             ):
                 read = node.args[0]
             kinds = self.origins.kinds(read) if isinstance(read, ast.expr) else frozenset()
-            yield from (
-                (node, f) for d in self.context.datasets if f"class {d.node.name}" in kinds for f in d.per_sample
-            )
+            yield from ((node, f) for d in self.context.datasets if d.node in kinds for f in d.per_sample)
         for loader in self.context.loaders:
             chosen = any(isinstance(n, ast.If | ast.IfExp) for n in self.context.script.above(loader.call))
             if loader.workers == 0 and not chosen:
                 yield from (
                     (loader.call, f) for d in self.context.datasets if loader in d.loaders for f in d.per_sample
                 )
-
-
-def _class(node: ast.expr) -> frozenset[str]:
-    """Return the kind of a class by its name, as in ``Texts.collate`` and ``Texts(...)``."""
-    return frozenset({f"class {node.id}"} if isinstance(node, ast.Name) else ())
 
 
 def check(context: ScriptContext) -> Iterator[Violation]:

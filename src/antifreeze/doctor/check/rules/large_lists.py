@@ -27,9 +27,9 @@ def _in_dataset(script: Script, dataset: DatasetClass, facts: Facts) -> Iterator
     for name, (value, function) in dataset.initial_values().items():
         for made, element, source in _growths(name, value, function, script):
             count = _count(source, script, dataset, facts)
-            if not dataset.uses(name) or not _is_large(element, source, count, script, function):
+            if not dataset.is_used_per_sample(name) or not _is_large(element, source, count, script, function):
                 continue
-            if dataset.in_workers or (count or 0) >= _MANY_OBJECTS:
+            if dataset.can_be_in_workers or (count or 0) >= _MANY_OBJECTS:
                 what = f"{self_name(function)}.{name}"
                 many = f"{count:,} Python objects" if count else "a Python object for each record"
                 yield Violation(made, f"{what} is a list with {many}.", _change(what))

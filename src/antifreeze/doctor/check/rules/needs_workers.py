@@ -12,7 +12,7 @@ from antifreeze.doctor.check._values import is_true
 def check(context: ScriptContext) -> Iterator[Violation]:
     """Find ``persistent_workers`` and ``prefetch_factor`` next to ``num_workers=0``."""
     for loader in context.loaders:
-        if loader.ours or loader.workers != 0:
+        if loader.is_ours or loader.workers != 0:
             continue
         for name in ("persistent_workers", "prefetch_factor"):
             value = loader.arguments.get(name)

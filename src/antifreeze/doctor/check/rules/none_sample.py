@@ -16,7 +16,7 @@ _RAISE = "- return None\n+ raise  # or select the good samples beforehand, in __
 def check(context: ScriptContext) -> Iterator[Violation]:
     """Find methods that return None for a sample, or end without a return after an error."""
     for dataset in context.datasets:
-        if dataset.iterable or _none_is_handled(context.script, dataset):
+        if dataset.is_iterable or _none_is_handled(context.script, dataset):
             continue
         for function in _makers(dataset):
             for node in in_scope(function):
@@ -52,7 +52,7 @@ def _none_is_handled(script: Script, dataset: DatasetClass) -> bool:
         not isinstance(node, ast.Name | ast.Lambda) or script.name(node) in script.imports.values() for node in given
     ):
         return True
-    if any(loader.open and not given for loader in dataset.loaders):
+    if any(loader.has_hidden_arguments and not given for loader in dataset.loaders):
         return True
     bodies: list[ast.AST] = [node for node in given if isinstance(node, ast.Lambda)]
     bodies += [function for name, function in script.functions.items() if "collate" in name]

@@ -19,7 +19,7 @@ def check(context: ScriptContext) -> Iterator[Violation]:
 
 def _in_attributes(context: ScriptContext) -> Iterator[Violation]:
     for dataset in context.datasets:
-        pickles = any(loader.has_workers and loader.pickles for loader in dataset.loaders)
+        pickles = any(loader.has_workers and loader.can_spawn for loader in dataset.loaders)
         if not pickles or "__getstate__" in dataset.methods:
             continue
         for name, (value, function) in dataset.initial_values().items():

@@ -95,10 +95,10 @@ def _check(kind: HandleKind, context: ScriptContext) -> Iterator[Violation]:
 
 def _in_attributes(kind: HandleKind, script: Script, dataset: DatasetClass) -> Iterator[Violation]:
     """Find what is opened in ``__init__`` and used for each sample."""
-    if dataset.never_in_workers or (dataset.only_ours and kind in (HandleKind.LOCK, HandleKind.THREAD)):
+    if dataset.is_never_in_workers or (dataset.is_only_ours and kind in (HandleKind.LOCK, HandleKind.THREAD)):
         return
     for name, (value, function) in dataset.initial_values().items():
-        if not dataset.uses(name) or dataset.is_set_in_worker(name, script):
+        if not dataset.is_used_per_sample(name) or dataset.is_set_in_worker(name, script):
             continue
         handle = handle_of(value, script, function) or _own_generator(value, dataset)
         if handle is not None and handle.kind is kind:
@@ -108,7 +108,7 @@ def _in_attributes(kind: HandleKind, script: Script, dataset: DatasetClass) -> I
 
 def _in_globals(kind: HandleKind, script: Script, dataset: DatasetClass) -> Iterator[Violation]:
     """Find files, connections and pools of the module that forked workers use."""
-    if kind not in _KINDS_OF_GLOBALS or not any(loader.has_workers and loader.forks for loader in dataset.loaders):
+    if kind not in _KINDS_OF_GLOBALS or not any(loader.has_workers and loader.can_fork for loader in dataset.loaders):
         return
     used = {node.id for f in dataset.per_sample for node in ast.walk(f) if isinstance(node, ast.Name)}
     for node in in_scope(script.tree):

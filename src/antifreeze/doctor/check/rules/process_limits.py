@@ -26,7 +26,7 @@ def check_files(context: MachineContext) -> Iterator[Violation]:
 
 def check_memory(context: MachineContext) -> Iterator[Violation]:
     """Find less memory than workers that are not forked need."""
-    workers = sum(loader.workers or 0 for loader in context.loaders or () if loader.pickles)
+    workers = sum(loader.workers or 0 for loader in context.loaders or () if loader.can_spawn)
     limit_nbytes = context.facts.memory_nbytes
     if limit_nbytes is not None and workers * _SPAWNED_NBYTES * 2 > limit_nbytes:
         problem = (

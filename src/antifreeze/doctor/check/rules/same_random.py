@@ -19,12 +19,17 @@ def check(context: ScriptContext) -> Iterator[Violation]:
     """
     script = context.script
     for dataset in context.datasets:
-        if dataset.iterable or dataset.never_in_workers or not dataset.in_workers or _asks_worker(dataset, script):
+        if (
+            dataset.is_iterable
+            or dataset.is_never_in_workers
+            or not dataset.can_be_in_workers
+            or _asks_worker(dataset, script)
+        ):
             continue
         for name, (value, function) in dataset.initial_values().items():
             if not isinstance(value, ast.Call) or script.name(value.func) not in _GENERATORS:
                 continue
-            if dataset.uses(name) and not dataset.is_set_in_worker(name, script):
+            if dataset.is_used_per_sample(name) and not dataset.is_set_in_worker(name, script):
                 what = f"{self_name(function)}.{name}"
                 change = f"in __getitem__, instead of {what}:\n+ rng = np.random.default_rng((seed, index))"
                 yield Violation(value, f"{what} is created in __init__.", change)

@@ -26,7 +26,7 @@ def check_exit(context: ScriptContext) -> Iterator[Violation]:
 def check_stop_iteration(context: ScriptContext) -> Iterator[Violation]:
     """Find ``raise StopIteration`` outside of an iterator."""
     for dataset, function, node, name in _raised(context):
-        if name == "StopIteration" and function.name != "__next__" and not dataset.iterable:
+        if name == "StopIteration" and function.name != "__next__" and not dataset.is_iterable:
             change = "- raise StopIteration\n+ raise IndexError(index)"
             yield Violation(node, "__getitem__ raises StopIteration.", change)
 

@@ -27,9 +27,9 @@ def check(context: ScriptContext) -> Iterator[Violation]:
     for dataset in context.datasets:
         loaders = [loader for loader in dataset.loaders if loader.workers is not None and loader.workers > 1]
         start = dataset.methods.get("__iter__")
-        if not dataset.iterable or not loaders or start is None:
+        if not dataset.is_iterable or not loaders or start is None:
             continue
-        if any("worker_init_fn" in loader.arguments or loader.open for loader in loaders):
+        if any("worker_init_fn" in loader.arguments or loader.has_hidden_arguments for loader in loaders):
             continue
         names = {name for function in dataset.per_sample for name in _names(function)}
         if any(_KNOWS_WORKERS.search(name) for name in names) or not _reads_itself(context.script, dataset):

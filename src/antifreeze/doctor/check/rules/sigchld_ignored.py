@@ -15,7 +15,7 @@ _EXPLANATION = "No loader learns that a worker was killed, and waits for it fore
 def check(context: ScriptContext) -> Iterator[Violation]:
     """Find scripts that ignore the end of their child processes."""
     script = context.script
-    if not any(loader.has_workers and not loader.ours for loader in context.loaders):
+    if not any(loader.has_workers and not loader.is_ours for loader in context.loaders):
         return
     for call in calls_in(ast.walk(script.tree)):
         names = [script.name(argument) for argument in call.args]
