@@ -94,7 +94,7 @@ def test_a_process_with_a_strange_environment_is_seen(text: str, tmp_path: Path)
 
     seen = read_process(7, proc=tmp_path)
     assert seen is not None
-    assert (seen.rank, seen.rss_nbytes, seen.most_files) == (None, 0, 0)
+    assert (seen.rank, seen.rss_nbytes, seen.max_files) == (None, 0, 0)
 
 
 def test_the_doctor_looks_at_a_process_whose_rank_is_no_number() -> None:

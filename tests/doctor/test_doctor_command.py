@@ -21,9 +21,9 @@ GONE = str(2**22 + 1)
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look for a moment only."""
-    monkeypatch.setattr("antifreeze.doctor.job._observe.SHORT_S", 0.5)
-    monkeypatch.setattr("antifreeze.doctor.job._observe.LONG_S", 2.0)
-    monkeypatch.setattr("antifreeze.doctor.job._observe._PAUSE_S", 0.2)
+    monkeypatch.setattr("antifreeze.doctor.job._observe.MIN_OBSERVATION_S", 0.5)
+    monkeypatch.setattr("antifreeze.doctor.job._observe.MAX_OBSERVATION_S", 2.0)
+    monkeypatch.setattr("antifreeze.doctor.job._observe._SNAPSHOT_INTERVAL_S", 0.2)
 
 
 @pytest.mark.usefixtures("soon")
@@ -33,7 +33,7 @@ def test_a_healthy_job(capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["doctor", str(process.pid)]) == 0
 
     said = capsys.readouterr()
-    assert said.out.startswith("HEALTHY: The job goes on.\n")
+    assert said.out.startswith("HEALTHY: The job is making progress.\n")
     assert said.err == ""
 
 
@@ -55,7 +55,7 @@ def test_a_stuck_job_and_what_is_kept_of_it(capsys: pytest.CaptureFixture[str], 
     printed = capsys.readouterr().out
     assert printed.startswith(first)
     assert " ".join(printed.removeprefix(first).split()).startswith(
-        "All of this, with its commands and diffs, was read"
+        "This report, with its commands and diffs, was read"
     )
     assert (tmp_path / "kept" / "diagnosis.txt").read_text() == first
     assert main(["doctor", "report", folder, "--json"]) == 1
@@ -91,7 +91,7 @@ def test_a_folder_that_cannot_be_written(capsys: pytest.CaptureFixture[str], tmp
 
     said = capsys.readouterr()
     assert said.out.startswith("HEALTHY")
-    assert "nothing is kept in" in said.err
+    assert "could not write to" in said.err
 
 
 def test_a_job_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,7 +114,7 @@ def test_a_job_that_ends_while_it_is_looked_at(capsys: pytest.CaptureFixture[str
 def test_a_name_that_nobody_has(capsys: pytest.CaptureFixture[str]) -> None:
     """It says what to give instead."""
     assert main(["doctor", "no-such-job-anywhere.py"]) == 2
-    assert "Give its process id." in capsys.readouterr().err
+    assert "hint: pass the process id of the job" in capsys.readouterr().err
 
 
 def test_a_report_of_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_report_of_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     assert main(["doctor", "report", str(tmp_path)]) == 2
     said = capsys.readouterr()
     assert said.out == ""
-    assert "give a folder that `--keep` or `doctor run` has written" in said.err
+    assert "pass a folder that `--keep` or `doctor run` wrote" in said.err
 
 
 @pytest.mark.parametrize("arguments", [["run"], ["run", "--stall", "5"], ["run", "--"], ["run", "--stall", "5", "--"]])
@@ -136,7 +136,7 @@ def test_nothing_to_run(arguments: list[str], capsys: pytest.CaptureFixture[str]
 def test_too_short_a_stall(stall: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing is run."""
     assert main(["doctor", "run", "--stall", stall, "--", "false"]) == 2
-    assert "it must be 1 second or more" in capsys.readouterr().err
+    assert "invalid --stall: expected >= 1 s, got" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -71,12 +71,14 @@ def test_a_job_stands_under_the_causes_that_the_doctor_must_find() -> None:
 def test_the_page_has_the_numbers_of_the_source() -> None:
     text = " ".join(DOCTOR.read_text().split())
 
-    assert f"every {observe._PAUSE_S:g} seconds, for {observe.SHORT_S:g} to {observe.LONG_S:g} seconds" in text
+    shortest_s, longest_s = observe.MIN_OBSERVATION_S, observe.MAX_OBSERVATION_S
+    assert f"every {observe._SNAPSHOT_INTERVAL_S:g} seconds, for {shortest_s:g} to {longest_s:g} seconds" in text
     assert (
-        f"has not moved for {judge.OPEN_END_S:g} seconds; without Python lines, for {judge._BLIND_S:g} seconds" in text
+        f"has not moved for {judge.STUCK_GRACE_S:g} seconds; without Python lines, for {judge._BLIND_GRACE_S:g} seconds"
+        in text
     )
-    assert f"of {judge._LONG_S / 60:g} minutes or more" in text
-    assert f"no progress for {judge._LONG_S / 60:g} minutes" in text
+    assert f"of {judge._PROGRESS_GRACE_S / 60:g} minutes or more" in text
+    assert f"no progress for {judge._PROGRESS_GRACE_S / 60:g} minutes" in text
 
 
 def test_the_page_has_the_keys_of_the_json() -> None:

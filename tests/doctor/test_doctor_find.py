@@ -63,13 +63,13 @@ def test_by_its_name(mark: str) -> None:
 
 def test_nobody_has_this_name(mark: str) -> None:
     """It says what was looked for, and what to do."""
-    with pytest.raises(NotFound, match=r"no such job: no Python process with 'train-.*Give its process id\."):
+    with pytest.raises(NotFound, match=r"no job found: there is no Python process with 'train-"):
         find_job(mark)
 
 
 def test_several_have_this_name(mark: str) -> None:
     """They are listed, without their secrets."""
-    several = pytest.raises(NotFound, match="there are 2 such jobs; give the process id of one")
+    several = pytest.raises(NotFound, match="found 2 jobs; pass the process id of one")
     with child(READY, mark, "--token", "swordfish") as one, child(READY, mark, "--seed", "2") as two, several as error:
         find_job(mark)
 
@@ -104,11 +104,11 @@ def test_the_one_that_has_torch_loaded(tmp_path: Path) -> None:
 
 def test_no_job_and_many_jobs(tmp_path: Path) -> None:
     """Both are answered in words; of very many, some are listed."""
-    with pytest.raises(NotFound, match="no Python process of this user that has torch loaded was found"):
+    with pytest.raises(NotFound, match="no Python process of this user that has torch loaded"):
         find_job(None, proc=tmp_path)
     for pid in range(100, 130):
         made(tmp_path, pid, 1, "python train.py " + "x" * 500, "libtorch")
-    with pytest.raises(NotFound, match="there are 30 such jobs") as error:
+    with pytest.raises(NotFound, match="found 30 jobs") as error:
         find_job(None, proc=tmp_path)
     assert len(str(error.value).splitlines()) == 21
     assert max(map(len, str(error.value).splitlines())) < 120
@@ -117,7 +117,7 @@ def test_no_job_and_many_jobs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("pid", [0, -1, True, 1.5, "7"])
 def test_diagnose_wants_the_number_of_a_process(pid: object) -> None:
     """Anything else is refused with the name of the argument."""
-    with pytest.raises(ConfigError, match="not the number of a process"):
+    with pytest.raises(ConfigError, match="invalid pid: expected a process id, got"):
         diagnose(pid)  # type: ignore[arg-type]
 
 

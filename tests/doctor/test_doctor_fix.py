@@ -216,7 +216,7 @@ def test_a_call_that_waits_gets_a_limit(text: str, line: int, fixes: Named, tmp_
     first = fixes(Cause.NETWORK, text, line)[0]
     after = applied(first, tmp_path)
 
-    assert first.words.startswith("Give the call a limit")
+    assert first.words.startswith("Add a timeout to the call")
     assert after.count(b"timeout=30") == 1
 
 
@@ -251,7 +251,7 @@ def test_a_call_that_has_a_limit_needs_none(fixes: Named) -> None:
     """The peer is slow, or the limit is long."""
     found = fixes(Cause.NETWORK, "import requests\nx = requests.get(u, timeout=900)\n", 2)
 
-    assert not any("Give the call a limit" in fix.words for fix in found)
+    assert not any("Add a timeout to the call" in fix.words for fix in found)
 
 
 @pytest.mark.parametrize(
@@ -332,4 +332,6 @@ def test_commands_where_they_cure(fixes: Named) -> None:
 
 def test_nothing_to_change_without_a_suspect() -> None:
     """A healthy job is left as it is."""
-    assert fixes_of(Diagnosis(verdict=Verdict.HEALTHY, summary="The job goes on."), watched(process(100))) == ()
+    assert (
+        fixes_of(Diagnosis(verdict=Verdict.HEALTHY, summary="The job is making progress."), watched(process(100))) == ()
+    )

@@ -67,7 +67,7 @@ def test_a_job_that_computes_is_healthy() -> None:
 
     assert found.verdict is Verdict.HEALTHY
     assert found.suspects == ()
-    assert found.summary == "The job goes on."
+    assert found.summary == "The job is making progress."
     assert any(f"{SCRIPT}:90 in main (100%)" in note for note in found.notes)
 
 
@@ -92,7 +92,7 @@ def test_a_line_of_its_own_that_will_not_end_is_stuck(thread: dict[str, object],
     assert found.verdict is Verdict.STUCK
     assert first(found) == (cause, 100)
     assert f"{SCRIPT}:90 in main" in found.summary
-    assert "Nothing has moved for at least 6 s" in found.summary
+    assert "No progress for at least 6 s" in found.summary
     assert found.sure
 
 
@@ -227,7 +227,7 @@ def test_a_loop_that_gets_batches_is_never_stuck() -> None:
 
     assert found.verdict is Verdict.SLOW
     assert found.suspects == ()
-    assert "its loop waits for data: in 100% of the looks" in found.summary
+    assert "its loop waits for data in 100% of the snapshots" in found.summary
 
 
 def test_a_forked_worker_that_nobody_can_wake() -> None:
@@ -328,12 +328,12 @@ def test_workers_that_do_not_start() -> None:
         (BIG, Cause.LOST_BATCH, Confidence.LIKELY),
         (dataclasses.replace(BIG, last_error="PicklingError: no"), Cause.LOST_BATCH, Confidence.CERTAIN),
         (
-            dataclasses.replace(BIG, last_error="RuntimeError: unable to mmap 8 bytes"),
+            dataclasses.replace(BIG, last_error="RuntimeError: unable to mmap 8 bytes", is_shm_exhausted=True),
             Cause.SHARED_MEMORY,
             Confidence.CERTAIN,
         ),
         (
-            dataclasses.replace(BIG, last_error="OSError: No space left on device"),
+            dataclasses.replace(BIG, last_error="OSError: No space left on device", is_shm_exhausted=True),
             Cause.SHARED_MEMORY,
             Confidence.CERTAIN,
         ),
@@ -364,11 +364,14 @@ def test_a_single_look_is_not_sure() -> None:
 
 def test_a_trainer_that_is_not_told_of_deaths() -> None:
     """It ignores SIGCHLD, and some workers are gone."""
-    found = judge(watched(trainer(ignores_children=True), worker()))
+    found = judge(watched(trainer(ignores_sigchld=True), worker()))
 
     assert first(found) == (Cause.UNNOTICED_DEATH, 100)
     assert found.suspects[0].confidence is Confidence.CERTAIN
-    assert "the training process ignores SIGCHLD" in found.suspects[0].finding.evidence_lines
+    assert (
+        "the training process ignores SIGCHLD, and does not learn that a worker exited"
+        in found.suspects[0].finding.evidence_lines
+    )
     assert "worker was idle" in found.suspects[0].finding.evidence_lines[0]
 
 

@@ -16,9 +16,9 @@ from antifreeze.doctor._cgroup import GroupMemory
 from antifreeze.doctor.job import Confidence, Diagnosis, Verdict
 from antifreeze.doctor.job._observation import Machine, Process, Stack, Thread
 from antifreeze.doctor.job._observe import _is_silent
-from antifreeze.doctor.job._open_files_of import Mount, mount_of, place_of
 from antifreeze.doctor.job._process_tree import read_process
 from antifreeze.doctor.job._verdict import judge
+from antifreeze.doctor.job._wait_channels import Mount, mount_of, place_of
 
 DISK = {
     "syscall": "write",
@@ -61,7 +61,7 @@ def test_the_file_and_its_disk_are_named() -> None:
     assert found.verdict is Verdict.STUCK
     assert (found.suspects[0].cause, found.suspects[0].confidence) == (Cause.DEAD_DISK, Confidence.CERTAIN)
     assert "process state D, in system call write on /data/cache (wchan rpc_wait_bit_killable)" in lines_of(found)
-    assert "the file lies on /data (nfs4, server:/export)" in lines_of(found)
+    assert "the file is on /data (nfs4, server:/export)" in lines_of(found)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ garbage
 )
 def test_where_a_file_lies(path: str, mount: str) -> None:
     """The longest mount above it, the last of equal ones."""
-    assert mount_of(path, TABLE).words.startswith(mount)
+    assert mount_of(path, TABLE).description.startswith(mount)
     assert mount_of(path, "") == Mount()
 
 
@@ -248,17 +248,25 @@ def test_lines_are_read_only_of_who_does_not_hold_its_memory(
 @pytest.mark.parametrize(
     ("facts", "confidence", "line"),
     [
-        ({"oom_kills": 1}, Confidence.LIKELY, "a process of its control group for want of memory since the group was"),
-        ({"oom_kills": 3, "new_oom_kills": 2}, Confidence.CERTAIN, "2 processes of its control group for want of memo"),
+        (
+            {"oom_kills": 1},
+            Confidence.LIKELY,
+            "a process of its control group because memory ran out since the group was",
+        ),
+        (
+            {"oom_kills": 3, "new_oom_kills": 2},
+            Confidence.CERTAIN,
+            "2 processes of its control group because memory ran",
+        ),
     ],
 )
 def test_a_worker_that_the_kernel_has_killed(facts: dict[str, int], confidence: Confidence, line: str) -> None:
     """SIGCHLD is ignored, and one worker is gone: the count of the group says why."""
-    found = judge(watched(trainer(ignores_children=True), worker(), machine=with_group(**facts)))
+    found = judge(watched(trainer(ignores_sigchld=True), worker(), machine=with_group(**facts)))
 
     assert found.verdict is Verdict.STUCK
     assert (found.suspects[0].cause, found.suspects[0].confidence) == (Cause.OUT_OF_MEMORY, confidence)
-    assert "waits for a worker that the kernel has killed because memory ran out" in found.summary
+    assert "waits for a worker that the kernel killed because memory ran out" in found.summary
     assert any(line in said for said in lines_of(found))
     assert any("ignores SIGCHLD" in said for said in lines_of(found))
 
@@ -273,7 +281,7 @@ def test_all_workers_were_killed() -> None:
 def test_without_a_kill_it_is_a_death_that_nobody_noticed() -> None:
     """Nothing is said of memory."""
     machine = with_group(limit_nbytes=100 * MB, used_nbytes=50 * MB)
-    found = judge(watched(trainer(ignores_children=True), worker(), machine=machine))
+    found = judge(watched(trainer(ignores_sigchld=True), worker(), machine=machine))
 
     assert found.suspects[0].cause is Cause.UNNOTICED_DEATH
     assert not any("memory" in line for line in lines_of(found))
@@ -288,7 +296,7 @@ def test_who_waits_for_memory() -> None:
     assert found.verdict is Verdict.STUCK
     assert (found.suspects[0].cause, found.suspects[0].confidence) == (Cause.OUT_OF_MEMORY, Confidence.CERTAIN)
     assert "waits for memory, of which its control group has none left" in found.summary
-    assert "memory of its control group: 100 MB of 100 MB are used, without copies of files" in lines_of(found)
+    assert "memory of its control group: 100 MB of 100 MB used, not counting the page cache" in lines_of(found)
     assert any("wait for some instead of being killed" in line for line in lines_of(found))
 
 
@@ -359,7 +367,7 @@ def test_the_thread_that_keeps_a_program_from_ending_is_named() -> None:
     stacks = (*seen.stacks, Stack(tid=108, name="ours"), Stack(tid=109, name="uploader", frames=uploads))
     found = judge(watched(dataclasses.replace(seen, stacks=stacks)))
 
-    assert f"the program is over, and waits for thread 'uploader': {SCRIPT}:19 in upload" in lines_of(found)
+    assert f"the program has finished, and waits for thread 'uploader': {SCRIPT}:19 in upload" in lines_of(found)
     assert f"{SCRIPT}:19 in upload" in found.summary
 
 
@@ -369,16 +377,14 @@ def test_the_thread_that_keeps_a_program_from_ending_is_named() -> None:
 @pytest.mark.parametrize(("files", "most", "said"), [(921, 1024, False), (922, 1024, True), (5, 0, False)])
 def test_open_files_are_spoken_of_where_they_run_out(files: int, most: int, said: bool) -> None:
     """Of the process that is concerned."""
-    found = judge(watched(trainer(MAIN, thread=NETWORK, files=files, most_files=most)))
+    found = judge(watched(trainer(MAIN, thread=NETWORK, files=files, max_files=most)))
 
-    assert (
-        any(line == f"it has {files} files open, and may have 1,024 (`ulimit -n`)" for line in lines_of(found)) is said
-    )
+    assert any(line == f"it has {files} files open, of at most 1,024 (`ulimit -n`)" for line in lines_of(found)) is said
 
 
 def test_open_files_of_a_worker_whose_batch_is_lost() -> None:
     """It is the trainer that waits, and the worker that could not open more."""
-    found = judge(watched(trainer(), worker(files=1024, most_files=1024), machine=BIG))
+    found = judge(watched(trainer(), worker(files=1024, max_files=1024), machine=BIG))
 
     assert found.suspects[0].cause is Cause.LOST_BATCH
-    assert "worker 0 (pid 101) has 1,024 files open, and may have 1,024 (`ulimit -n`)" in lines_of(found)
+    assert "worker 0 (pid 101) has 1,024 files open, of at most 1,024 (`ulimit -n`)" in lines_of(found)

@@ -44,8 +44,11 @@ SEEN: dict[str, Observation] = {
     "blind": watched(trainer((), stacks_error=NOT_ALLOWED), worker((), stacks_error=NOT_ALLOWED, thread=READ)),
 }
 FIXES = (
-    Fix(words="Give the call a limit; what it raises then names the sample:", diff="--- a.py\n+++ a.py\n-x\n+y\n z\n"),
-    Fix(words="Let it go on:", command="kill -CONT 7"),
+    Fix(
+        words="Add a timeout to the call; what it raises then names the sample:",
+        diff="--- a.py\n+++ a.py\n-x\n+y\n z\n",
+    ),
+    Fix(words="Resume it:", command="kill -CONT 7"),
 )
 ESCAPE = "\x1b["
 
@@ -195,18 +198,18 @@ def test_a_folder_that_exists_is_left_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "text", "words"),
     [
-        ("seen.json", None, r"seen\.json does not exist: give a folder that `--keep` or `doctor run` has written"),
-        ("fixes.json", None, r"fixes\.json does not exist: give a folder"),
+        ("seen.json", None, r"seen\.json does not exist: pass a folder that `--keep` or `doctor run` wrote"),
+        ("fixes.json", None, r"fixes\.json does not exist: pass a folder"),
         ("seen.json", b"", r"seen\.json cannot be read: "),
         ("seen.json", b'{"version": 1', r"seen\.json cannot be read: "),
         ("seen.json", b"\xff\xff", r"seen\.json cannot be read: "),
-        ("seen.json", b"[]", r"seen\.json: it does not hold what was seen of a job"),
-        ("seen.json", b'{"version": 9}', r"seen\.json: it is of version 9, and this program reads version 1"),
+        ("seen.json", b"[]", r"seen\.json: not a recorded job"),
+        ("seen.json", b'{"version": 9}', r"seen\.json: unsupported version: expected 2, got 9"),
         ("fixes.json", b"{", r"fixes\.json cannot be read"),
         ("fixes.json", b'[{"words": "x", "colour": 1}]', "colour"),
-        ("fixes.json", b"7", "it does not hold what to change"),
-        ("fixes.json", b'["x"]', "it does not hold what to change"),
-        ("fixes.json", b'[{"words": 5}]', "words"),
+        ("fixes.json", b"7", "not a list of fixes"),
+        ("fixes.json", b'["x"]', "not a list of fixes"),
+        ("fixes.json", b'[{"words": 5}]', "expected text in every field"),
     ],
 )
 def test_a_damaged_folder_is_refused_in_words(file: str, text: bytes | None, words: str, tmp_path: Path) -> None:
@@ -224,7 +227,7 @@ def test_a_damaged_folder_is_refused_in_words(file: str, text: bytes | None, wor
 
 def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
     """It says which folders are right."""
-    with pytest.raises(CannotRead, match="give a folder that `--keep` or `doctor run` has written"):
+    with pytest.raises(CannotRead, match="pass a folder that `--keep` or `doctor run` wrote"):
         read(tmp_path / "none")
     (tmp_path / "file").write_text("x")
     with pytest.raises(CannotRead, match="cannot be read"):

@@ -15,7 +15,7 @@ import pytest
 from doctor_children import child, in_call, until
 
 from antifreeze.doctor.job._observation import Observation, Process, Snapshot, to_values
-from antifreeze.doctor.job._observe import LONG_S, SHORT_S, Gone, observe, snapshot
+from antifreeze.doctor.job._observe import MAX_OBSERVATION_S, MIN_OBSERVATION_S, Gone, observe, snapshot
 from antifreeze.doctor.job._process_tree import command_of, read_machine, read_process, tree
 
 READY = "print('ready', flush=True)\ninput()"
@@ -48,11 +48,11 @@ def test_what_is_read_of_a_process(tmp_path: Path) -> None:
         assert (seen.main.syscall, seen.main.fd) == ("read", 0)
         assert seen.main.target.startswith("pipe:[")
         assert seen.files >= 3
-        assert seen.most_files >= seen.files
+        assert seen.max_files >= seen.files
         assert seen.rss_nbytes > 1_000_000
         assert seen.read_bytes > 0
         assert seen.cpu_s >= 0
-        assert not seen.ignores_children
+        assert not seen.ignores_sigchld
         assert seen.stacks == ()
 
 
@@ -99,7 +99,7 @@ def test_who_ignores_the_end_of_its_children() -> None:
     """It is not told when a worker dies."""
     code = f"import signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\n{READY}"
     with child(code) as process:
-        assert read(process.pid).ignores_children
+        assert read(process.pid).ignores_sigchld
 
 
 def test_parents_come_before_their_children() -> None:
@@ -154,9 +154,9 @@ def test_the_first_process_of_a_snapshot_is_the_job(monkeypatch: pytest.MonkeyPa
 
 def test_looking_ends_when_it_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """And in any case in the end."""
-    monkeypatch.setattr("antifreeze.doctor.job._observe._PAUSE_S", 0.01)
-    monkeypatch.setattr("antifreeze.doctor.job._observe.SHORT_S", 0.0)
-    monkeypatch.setattr("antifreeze.doctor.job._observe.LONG_S", 0.3)
+    monkeypatch.setattr("antifreeze.doctor.job._observe._SNAPSHOT_INTERVAL_S", 0.01)
+    monkeypatch.setattr("antifreeze.doctor.job._observe.MIN_OBSERVATION_S", 0.0)
+    monkeypatch.setattr("antifreeze.doctor.job._observe.MAX_OBSERVATION_S", 0.3)
     monkeypatch.setattr("antifreeze.doctor.job._observe.read_stacks", lambda _: ((), "no"))
     with child(READY) as process:
         assert len(observe(process.pid, lambda _: True).snapshots) == 1
@@ -184,8 +184,8 @@ def test_what_moves_is_seen_to_move_however_long_a_look_takes(monkeypatch: pytes
         began_s = now_s[0]
         times = [seen.at_s for seen in observe(os.getpid(), lambda _, enough=enough: enough).snapshots]
 
-        assert times[-1] - times[0] >= SHORT_S
-        assert now_s[0] - began_s <= max(LONG_S + look_s, 2.0 * look_s + 1.0)
+        assert times[-1] - times[0] >= MIN_OBSERVATION_S
+        assert now_s[0] - began_s <= max(MAX_OBSERVATION_S + look_s, 2.0 * look_s + 1.0)
 
 
 FEEDER = """\

@@ -24,9 +24,9 @@ from antifreeze.doctor.job._run import run, to_stderr
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look for a moment only."""
-    monkeypatch.setattr("antifreeze.doctor.job._observe.SHORT_S", 0.3)
-    monkeypatch.setattr("antifreeze.doctor.job._observe.LONG_S", 1.0)
-    monkeypatch.setattr("antifreeze.doctor.job._observe._PAUSE_S", 0.1)
+    monkeypatch.setattr("antifreeze.doctor.job._observe.MIN_OBSERVATION_S", 0.3)
+    monkeypatch.setattr("antifreeze.doctor.job._observe.MAX_OBSERVATION_S", 1.0)
+    monkeypatch.setattr("antifreeze.doctor.job._observe._SNAPSHOT_INTERVAL_S", 0.1)
 
 
 def watch(code: str, folder: Path, *arguments: str, say: Callable[[str], None] | None = None) -> tuple[int, list[str]]:
@@ -66,7 +66,7 @@ def test_what_cannot_be_started(command: str, expected: int, tmp_path: Path) -> 
     said: list[str] = []
 
     assert run([command], stall_s=1.0, folder=tmp_path, say=said.append, paper=Paper()) == expected
-    assert said[0].startswith(f"antifreeze doctor: {command} cannot be started: ")
+    assert said[0].startswith(f"antifreeze doctor: could not start {command}: ")
 
 
 def test_signals_are_as_they_were_before(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def server() -> Iterator[tuple[str, Callable[[], socket.socket]]]:
 
 @pytest.mark.usefixtures("soon")
 def test_a_job_that_stands_still_goes_on_and_stands_still_again(tmp_path: Path) -> None:
-    """Each time it is told once, evidence is kept, and the job is left alone."""
+    """Each time it is told once, evidence is kept, and the job is not stopped."""
     with server() as (port, accept):
         peers: list[socket.socket] = []
         accepted = threading.Thread(target=lambda: peers.append(accept()))
@@ -117,7 +117,7 @@ def test_a_job_that_stands_still_goes_on_and_stands_still_again(tmp_path: Path) 
             if "no progress" in text:
                 # The first time it is fed, until the doctor has seen it move; the second time its peer hangs up.
                 threading.Thread(target=feed if told == 0 else peers[0].close).start()
-            elif "goes on" in text:
+            elif "recovered" in text:
                 fed.set()
 
         def feed() -> None:
@@ -133,9 +133,9 @@ def test_a_job_that_stands_still_goes_on_and_stands_still_again(tmp_path: Path) 
     assert code == 0
     assert ["no progress" in text for text in said[:3]] == [True, False, True], said
     assert sum("no progress" in text for text in said) == 2  # that it ends may be seen, too: it moves then
-    assert "the job is left alone" in said[0]
+    assert "the job is not stopped" in said[0]
     assert "waits for a network peer, at <string>:4 in <module>" in " ".join(said[0].split())
-    assert said[1] == "antifreeze doctor: the job goes on\n"
+    assert said[1] == "antifreeze doctor: the job recovered\n"
     assert "waits for a network peer" in " ".join(said[2].split())
     (kept,) = tmp_path.glob("kept-*")
     assert stat.S_IMODE(kept.stat().st_mode) == 0o700
@@ -163,7 +163,7 @@ def test_evidence_that_cannot_be_kept_does_not_end_the_watch(tmp_path: Path) -> 
 
     assert code == 5
     assert sum("no progress" in text for text in said) == 1
-    assert "it could not be kept in" in said[0]
+    assert "could not write the evidence to" in said[0]
 
 
 def test_a_job_that_computes_is_not_spoken_of(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_a_job_that_computes_is_not_spoken_of(tmp_path: Path) -> None:
 
 
 def test_nobody_reads_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The terminal is closed; the job goes on."""
+    """The terminal is closed; the job recovered."""
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w") as stream:

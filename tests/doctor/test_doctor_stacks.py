@@ -74,9 +74,9 @@ def test_the_native_functions_of_a_real_process() -> None:
 def test_native_functions_that_cannot_be_read(spy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is said why."""
     does(spy, "echo Permission denied >&2", "exit 1")
-    assert native_lines(1) == (f"its native functions could not be read: {NOT_ALLOWED}",)
+    assert native_lines(1) == (f"could not read its native functions: {NOT_ALLOWED}",)
     does(spy, "echo nonsense")
-    assert native_lines(1)[0].startswith("its native functions could not be read: ")
+    assert native_lines(1)[0].startswith("could not read its native functions: ")
     monkeypatch.setattr(_thread_stacks, "find_spy", lambda: None)
     assert native_lines(1) == (NOT_INSTALLED,)
 
@@ -170,7 +170,7 @@ def test_it_fails_each_time(spy: Path) -> None:
 
     assert read_stacks(1) == ((), "py-spy: Error: last")
     does(spy, "exit 1")
-    assert read_stacks(1) == ((), "py-spy: it failed without a word")
+    assert read_stacks(1) == ((), "py-spy: exit code 1")
 
 
 @pytest.mark.parametrize(
@@ -196,12 +196,12 @@ def test_it_writes_something_else(spy: Path, text: str) -> None:
     found = read_stacks(1)
 
     assert found.stacks == ()
-    assert found.error.startswith("py-spy wrote something else")
+    assert found.error.startswith("unexpected output of py-spy")
 
 
 def test_it_hangs(spy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is ended, and tried no more."""
-    monkeypatch.setattr(_thread_stacks, "_LIMIT_S", 0.2)
+    monkeypatch.setattr(_thread_stacks, "_DUMP_TIMEOUT_S", 0.2)
     does(spy, "exec sleep 1000")
     found = read_stacks(1)
 
@@ -254,7 +254,7 @@ ASKS = """
 import os, threading
 from antifreeze import diagnose
 from antifreeze.doctor.job import _observe, _verdict
-_observe.SHORT_S, _observe.LONG_S, _verdict.OPEN_END_S = 0.1, 1.5, 0.5
+_observe.MIN_OBSERVATION_S, _observe.MAX_OBSERVATION_S, _verdict.STUCK_GRACE_S = 0.1, 1.5, 0.5
 found = []
 reading, writing = os.pipe()
 

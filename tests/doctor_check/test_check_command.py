@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from antifreeze.doctor._terminal import Paper
 from antifreeze.doctor.check import CannotCheck, Facts, check_script, parse
 from antifreeze.doctor.check import _check_command as command_module
-from antifreeze.doctor.check._check_command import main
-from antifreeze.doctor.check._render_findings import MOST, as_text
+from antifreeze.doctor.check._check_command import MAX_FINDINGS, as_text, main
 
 PATTERNS = Path(__file__).parent / "patterns"
 BAD = PATTERNS / "bad_connections.py"
@@ -54,7 +53,7 @@ def test_only_the_most_important_are_printed_unless_asked(capsys: pytest.Capture
     main([*files, "--all"])
     everything = capsys.readouterr().out
 
-    assert few.count("docs/troubleshooting.md#") == MOST
+    assert few.count("docs/troubleshooting.md#") == MAX_FINDINGS
     assert "more: --all shows them." in few
     assert "many-workers" not in few
     assert "needs-workers" in everything
@@ -84,7 +83,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(BAD), "--json", "missing.py"]) == 2
     report = json.loads(capsys.readouterr().out)
 
-    assert report["errors"] == ["missing.py: there is no such file"]
+    assert report["errors"] == ["missing.py: no such file"]
     first = report["findings"][0]
     assert (first["code"], first["weight"], first["line"]) == ("shared-connection", "freeze", 14)
     assert set(first) == {"code", "weight", "file", "line", "column", "reason", "change", "link"}
@@ -93,7 +92,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"x = 1\ndef broken(:\n", ":2: this is no valid Python"),
+        (b"x = 1\ndef broken(:\n", ":2: invalid syntax"),
         (b"\xff\xfe\x00", "encoding"),
         (b"# coding: nothing-like-it\n", "encoding"),
         (b"x = '\x00'", "broken.py"),

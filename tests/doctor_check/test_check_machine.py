@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from antifreeze.doctor._cgroup import groups_of
-from antifreeze.doctor.check import Code, Facts, check_machine, check_script, parse, read_facts
-from antifreeze.doctor.check._machine import notes
-from antifreeze.doctor.check._read_facts import _memory, _quota, _stale, _start_method
+from antifreeze.doctor.check import Facts, check_machine, check_script, parse, read_facts
+from antifreeze.doctor.check._check_command import notes
+from antifreeze.doctor.check._facts import _memory, _quota, _stale, _start_method
 
 MIB = 1 << 20
 LOADER = (
@@ -20,7 +20,7 @@ LOADER = (
 OURS = "import antifreeze\nloader = antifreeze.DataLoader(data, batch_size=64, num_workers=8)\n"
 
 
-def codes(facts: Facts, text: str | None = None) -> list[Code]:
+def codes(facts: Facts, text: str | None = None) -> list[str]:
     """Return what is found on a machine with these facts, for the loaders of a script."""
     loaders = None if text is None else check_script(parse("a.py", text), text, facts)[1]
     return [finding.code for finding in check_machine(facts, loaders)]
@@ -45,8 +45,8 @@ def test_what_the_system_does_not_say_is_not_guessed() -> None:
 def test_dockers_default_of_shared_memory_is_small() -> None:
     facts = Facts(shm_nbytes=64 * MIB, shm_free_nbytes=64 * MIB)
 
-    assert codes(facts) == [Code.SMALL_SHM]
-    assert codes(facts, LOADER.format(batch=64, workers=4)) == [Code.SMALL_SHM]
+    assert codes(facts) == ["small-shm"]
+    assert codes(facts, LOADER.format(batch=64, workers=4)) == ["small-shm"]
     assert codes(facts, LOADER.format(batch=64, workers=0)) == []  # nothing is sent
     assert codes(facts, OURS) == []  # anonymous memory, whatever /dev/shm has
 
@@ -56,46 +56,46 @@ def test_shared_memory_is_measured_against_what_is_in_flight() -> None:
 
     assert codes(facts, LOADER.format(batch=16, workers=2)) == []
     (finding,) = check_machine(facts, check_script(parse("a", t := LOADER.format(batch=512, workers=8)), t, facts)[1])
-    assert finding.code is Code.SMALL_SHM
+    assert finding.code == "small-shm"
     assert "8,192 samples" in finding.reason
     assert "62 KiB for each" in finding.reason
 
 
 def test_shared_memory_of_dead_processes_is_named() -> None:
-    assert codes(Facts(shm_nbytes=1024 * MIB, shm_stale_nbytes=300 * MIB)) == [Code.STALE_SHM]
+    assert codes(Facts(shm_nbytes=1024 * MIB, shm_stale_nbytes=300 * MIB)) == ["stale-shm"]
     assert codes(Facts(shm_stale_nbytes=30 * MIB)) == []
 
 
 def test_few_open_files() -> None:
-    assert codes(Facts(open_files=256)) == [Code.FEW_FILES]
+    assert codes(Facts(open_files=256)) == ["few-files"]
     assert codes(Facts(open_files=1024)) == []
     many = LOADER.format(batch=4, workers=16).replace("num_workers", "prefetch_factor=32, num_workers")
-    assert codes(Facts(open_files=1024), many) == [Code.FEW_FILES]
+    assert codes(Facts(open_files=1024), many) == ["few-files"]
 
 
 def test_a_container_with_less_time_than_cores() -> None:
     facts = Facts(machine_cores=64, cores=64, cpu_quota=4.0)
 
     assert facts.usable_cores == 4
-    assert codes(facts) == [Code.MANY_THREADS]
+    assert codes(facts) == ["many-threads"]
     limited = Facts(machine_cores=64, cores=64, cpu_quota=4.0, environment=MappingProxyType({"OMP_NUM_THREADS": "4"}))
     assert codes(limited) == []
 
 
 def test_more_openmp_threads_than_cores() -> None:
-    assert codes(environment(OMP_NUM_THREADS="64")) == [Code.MANY_THREADS]
+    assert codes(environment(OMP_NUM_THREADS="64")) == ["many-threads"]
     assert codes(environment(OMP_NUM_THREADS="8")) == []
 
 
 def test_workers_that_are_not_forked_need_memory() -> None:
     text = LOADER.format(batch=4, workers=16)
 
-    assert codes(Facts(start_method="spawn", memory_nbytes=2048 * MIB), text) == [Code.LITTLE_MEMORY]
+    assert codes(Facts(start_method="spawn", memory_nbytes=2048 * MIB), text) == ["little-memory"]
     assert codes(Facts(start_method="fork", memory_nbytes=2048 * MIB), text) == []
 
 
 def test_an_ignored_sigchld_is_inherited() -> None:
-    assert codes(Facts(sigchld_ignored=True)) == [Code.SIGCHLD]
+    assert codes(Facts(sigchld_ignored=True)) == ["sigchld-ignored"]
     assert codes(Facts(sigchld_ignored=True), OURS) == []
 
 
@@ -103,14 +103,14 @@ def test_tokenizers_from_the_environment() -> None:
     text = "import transformers\n" + LOADER.format(batch=4, workers=2)
     found, _ = check_script(parse("a.py", text), text, environment(TOKENIZERS_PARALLELISM="true"))
 
-    assert [finding.code for finding in found] == [Code.TOKENIZERS]
+    assert [finding.code for finding in found] == ["tokenizers-parallelism"]
     assert check_script(parse("a.py", text), text, environment(TOKENIZERS_PARALLELISM="false"))[0] == []
 
 
 def test_ptrace_is_a_note_and_no_finding() -> None:
     assert codes(Facts(ptrace_scope=1)) == []
     assert "ptrace_scope is 1" in notes(Facts(ptrace_scope=1))[0]
-    assert notes(Facts(ptrace_scope=1, root=True)) == []
+    assert notes(Facts(ptrace_scope=1, is_root=True)) == []
     assert "no process" in notes(Facts(ptrace_scope=3))[0]
 
 

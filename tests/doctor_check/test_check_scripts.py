@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from antifreeze.doctor.check import CheckFinding, Code, Facts, check_machine, check_script, parse
+from antifreeze.doctor.check import (
+    MACHINE_RULES,
+    SCRIPT_RULES,
+    CheckFinding,
+    Facts,
+    Rule,
+    check_machine,
+    check_script,
+    parse,
+    rules,
+)
 
 PATTERNS = sorted((Path(__file__).parent / "patterns").glob("*.py"))
 TROUBLESHOOTING = Path(__file__).parents[2] / "docs/troubleshooting.md"
@@ -42,7 +54,7 @@ def marked(text: str) -> list[tuple[int, str]]:
 @pytest.mark.parametrize("path", PATTERNS, ids=lambda path: path.stem)
 def test_exactly_the_marked_lines_are_found(path: Path) -> None:
     text = path.read_text()
-    found = sorted((finding.line, finding.code.value) for finding in found_in(text))
+    found = sorted((finding.line, finding.code) for finding in found_in(text))
 
     assert found == sorted(marked(text))
     assert bool(found) or not path.name.startswith("bad_")
@@ -53,22 +65,47 @@ def test_a_method_may_call_its_own_object_as_it_likes(path: Path) -> None:
     text = re.sub(r"\bself\b", "this", path.read_text())
     findings = found_in(text)
 
-    assert sorted((finding.line, finding.code.value) for finding in findings) == sorted(marked(text))
+    assert sorted((finding.line, finding.code) for finding in findings) == sorted(marked(text))
     assert not any("self." in finding.reason + finding.change for finding in findings)
 
 
-def test_every_kind_of_finding_in_a_script_has_a_pattern() -> None:
-    of_machine = {Code.SMALL_SHM, Code.STALE_SHM, Code.FEW_FILES, Code.LITTLE_MEMORY, Code.MANY_THREADS}
+def test_every_rule_about_scripts_has_a_pattern() -> None:
     planted = {code for path in PATTERNS for _, code in marked(path.read_text())}
 
-    assert planted == {code.value for code in Code} - {code.value for code in of_machine}
+    assert planted == {rule.code for rule in SCRIPT_RULES}
 
 
-def test_every_link_leads_to_a_section() -> None:
-    headings = re.findall(r"^#+ (.*)$", TROUBLESHOOTING.read_text(), re.MULTILINE)
+RULES: tuple[Rule[Any], ...] = (*SCRIPT_RULES, *MACHINE_RULES)
+
+
+@pytest.mark.parametrize("rules", [SCRIPT_RULES, MACHINE_RULES], ids=["scripts", "machine"])
+def test_a_code_names_one_rule(rules: tuple[Rule[Any], ...]) -> None:
+    codes = [rule.code for rule in rules]
+
+    assert len(set(codes)) == len(codes)
+
+
+@pytest.mark.parametrize("path", sorted(Path(rules.__file__).parent.glob("[!_]*.py")), ids=lambda path: path.stem)
+def test_a_rule_module_names_its_codes_first(path: Path) -> None:
+    """So that ``grep no-timeout`` leads to the module, and every module is registered."""
+    named = set(re.findall(r"``([a-z0-9*-]+)``", (ast.get_docstring(ast.parse(path.read_text())) or "").split(":")[0]))
+    registered = {rule.code for rule in RULES} | {"shared-*"}
+
+    assert named
+    assert named <= registered
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+def test_every_rule_is_explained_and_documented(rule: Rule[Any]) -> None:
+    page = TROUBLESHOOTING.read_text()
+    headings = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
     anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
-    assert {code.section for code in Code} - anchors == set()
+    assert rule.title[0].isupper()
+    assert not rule.title.endswith(".")
+    assert rule.explanation.endswith(".")
+    assert rule.section in anchors
+    assert f"| `{rule.code}` |" in page
 
 
 def test_every_finding_says_why_and_what_to_do() -> None:

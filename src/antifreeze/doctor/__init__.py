@@ -1,1 +1,1 @@
-"""Why is my loader frozen: a look from outside, before, during and after training."""
+"""Explains frozen loaders from outside, before, during and after training."""

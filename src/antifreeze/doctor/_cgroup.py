@@ -1,4 +1,4 @@
-"""The control groups of a process, version 1 and 2: what it may use, and how much of it is used."""
+"""The control groups of a process, version 1 and 2: their limits and what is used."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _EVENTS = ("memory.events", "memory.oom_control")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMemory:
-    """The memory of the group that is nearest to its limit, of those that a process is in."""
+    """The memory of a process's group that is closest to its limit."""
 
     limit_nbytes: int = 0
     """0: there is no limit."""
     used_nbytes: int = 0
-    """Without what is only a copy of files: that makes room when it is needed."""
+    """Without the page cache, which is evicted when memory is needed."""
     oom_kills: int = 0
-    """How many processes of the group the kernel has killed for want of memory, since there is the group."""
+    """Processes of the group that the kernel killed because memory ran out, since the group exists."""
     new_oom_kills: int = 0
-    """How many of them while somebody watched."""
+    """Those killed while the job was watched."""
     waits: bool = False
-    """Whether the group is full, and its processes wait for memory instead of being killed."""
+    """True if the group is full, and its processes wait for memory instead of being killed."""
 
 
 def groups_of(root: Path, pid: int | str = "self") -> list[Path]:
@@ -52,12 +52,12 @@ def limits_of(groups: Iterable[Path]) -> Iterator[tuple[Path, int]]:
 
 
 def memory_of(pid: int, *, root: Path = Path("/")) -> GroupMemory:
-    """Return how the memory of a process's groups stands. What cannot be read is 0."""
+    """Return the memory limits and use of a process's groups. What cannot be read is 0."""
     groups = groups_of(root, pid)
     limits = [(_used(group), limit_nbytes) for group, limit_nbytes in limits_of(groups)]
     used_nbytes, limit_nbytes = max(limits, key=lambda row: row[0] / max(1, row[1]), default=(0, 0))
     own, events = next(((group, found) for group in groups if (found := _events(group))), (None, {}))
-    # The group at the top of a machine counts the kills of everybody; that of a container has a limit.
+    # The root group of a machine counts the kills of all jobs; that of a container has a limit.
     is_top = own is not None and own.parent not in groups and not limits
     return GroupMemory(
         limit_nbytes=limit_nbytes,

@@ -1,4 +1,4 @@
-"""How text is laid out for a person: to the width of the terminal, with colour only where one is."""
+"""Text for a terminal: wrapped to its width, in colour only where it supports that."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ from typing import Any, TextIO
 
 from antifreeze.core import clean_block, one_line
 
-_NARROW, _WIDE = 40, 100
+_MIN_WIDTH, _MAX_WIDTH = 40, 100
 _MAX_PARAGRAPH_CHARS = 4_000
 
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """What is written on: so many columns, with or without colour."""
+    """The output: its number of columns, with or without colour."""
 
     width: int = 80
     colour: bool = False
 
     def bold(self, text: str) -> str:
-        """Return a text that stands out."""
+        """Return a text in bold."""
         return self._in("1", text)
 
     def red(self, text: str) -> str:
-        """Return a text that alarms."""
+        """Return a text in red, for errors."""
         return self._in("1;31", text)
 
     def yellow(self, text: str) -> str:
-        """Return a text that warns."""
+        """Return a text in yellow, for warnings."""
         return self._in("1;33", text)
 
     def green(self, text: str) -> str:
-        """Return a text that calms."""
+        """Return a text in green, for success."""
         return self._in("1;32", text)
 
     def dim(self, text: str) -> str:
-        """Return a text that stands back."""
+        """Return a dimmed text."""
         return self._in("2", text)
 
     def wrap(self, text: str, first: str = "", others: str = "") -> str:
-        """Return a paragraph with a line break at its end, cleaned. Paths and names are never broken."""
+        """Return a cleaned, wrapped paragraph with a line break at its end. Paths and names are never broken."""
         wrapper = textwrap.TextWrapper(self.width, first, others, break_long_words=False, break_on_hyphens=False)
         return wrapper.fill(one_line(text, _MAX_PARAGRAPH_CHARS)) + "\n"
 
@@ -51,7 +51,7 @@ class Paper:
 
 
 def clean_values(values: Any) -> Any:
-    """Return values for JSON whose texts are cleaned: a program may print them. Texts of several lines keep these."""
+    """Return values for JSON with cleaned texts, since a program may print them. Line breaks stay."""
     if isinstance(values, str):
         return str(clean_block(values)) if "\n" in values else one_line(values, _MAX_PARAGRAPH_CHARS)
     if isinstance(values, dict):
@@ -60,9 +60,9 @@ def clean_values(values: Any) -> Any:
 
 
 def paper_of(stream: TextIO | None) -> Paper:
-    """Return what a stream writes on: a pipe or a file has no colour, and 80 columns unless COLUMNS says otherwise."""
+    """Return the output of a stream: a pipe or a file has no colour, and 80 columns unless COLUMNS is set."""
     colour = (
         stream is not None and stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
     )
-    width = min(max(shutil.get_terminal_size((80, 24)).columns, _NARROW), _WIDE)
+    width = min(max(shutil.get_terminal_size((80, 24)).columns, _MIN_WIDTH), _MAX_WIDTH)
     return Paper(width, colour)

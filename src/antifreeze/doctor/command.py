@@ -25,7 +25,7 @@ USAGE = f"""\
 
   doctor          explain why a running training job is stuck; without a PID or NAME, the one that has torch loaded
   doctor run      start a job, watch it, and explain each stall; the job is never stopped
-  doctor report   the same, later and elsewhere, from what `--keep` or `doctor run` has written
+  doctor report   the same, later and elsewhere, from what `--keep` or `doctor run` wrote
   doctor check    before training: find what on this machine and in these scripts will freeze a data loader
 
 Each command has --help.
@@ -41,7 +41,7 @@ _SUBCOMMANDS = {"check": check.main, "report": job.report, "run": job.run_job}
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command and return its exit code, also when nobody reads the output any more.
+    """Run the command and return its exit code, even if the reader of the output is gone.
 
     A shell reports a program that was ended by SIGPIPE or SIGINT as 128 plus the signal. Python turns both signals into
     exceptions, so the same codes are returned here, without a traceback.
@@ -75,7 +75,7 @@ def _run(given: list[str]) -> int:
     if given[:1] != ["doctor"]:
         return _refuse(_problem(given), _meant(given))
     command = _SUBCOMMANDS.get(given[1]) if len(given) > 1 else None
-    return command(given[2:]) if command else job.look_at(given[1:])
+    return command(given[2:]) if command else job.inspect_job(given[1:])
 
 
 def _problem(given: list[str]) -> str:
@@ -85,7 +85,7 @@ def _problem(given: list[str]) -> str:
 
 
 def _meant(given: list[str]) -> str:
-    """Return the command that was probably meant; nothing if nothing is close."""
+    """Return the command that was probably meant; nothing if none is close."""
     word = given[0] if given else ""
     if word.startswith("-"):
         return closest(word, ("--help", "--version"))
@@ -115,16 +115,16 @@ def _refuse(problem: str, meant: str) -> int:
 
 
 def _flush() -> None:
-    """Write out what is buffered, while an error can still be handled: at exit Python would print it."""
+    """Flush the output while an error can still be handled: at exit Python would print it."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
 
 
 def _discard_output(*streams: TextIO) -> None:
-    """Send what is still buffered nowhere, so that Python does not fail on it at exit."""
+    """Discard what is still buffered, so that Python does not fail on it at exit."""
     for stream in streams:
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # it may be none, closed, or not a file
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # it may be None, closed, or not a file
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, stream.fileno())
             os.close(nowhere)

@@ -1,18 +1,19 @@
 """Before training: what on this machine and in a script will freeze or waste a loader."""
 
-from antifreeze.doctor.check._check import check_script
-from antifreeze.doctor.check._facts import Facts
-from antifreeze.doctor.check._finding import CheckFinding, Code, Weight, by_weight
+from antifreeze.doctor.check._check import check_machine, check_script
+from antifreeze.doctor.check._facts import Facts, read_facts
 from antifreeze.doctor.check._loaders import is_loader
-from antifreeze.doctor.check._machine import check_machine
-from antifreeze.doctor.check._read_facts import read_facts
+from antifreeze.doctor.check._rule import CheckFinding, Rule, Weight, by_weight
 from antifreeze.doctor.check._script import CannotCheck, parse
+from antifreeze.doctor.check.rules import MACHINE_RULES, SCRIPT_RULES
 
 __all__ = [
     "CannotCheck",
-    "Code",
-    "Facts",
     "CheckFinding",
+    "Facts",
+    "MACHINE_RULES",
+    "Rule",
+    "SCRIPT_RULES",
     "Weight",
     "by_weight",
     "check_machine",

@@ -1,4 +1,4 @@
-"""What each name of a script is bound to, scope by scope, and who calls what."""
+"""What each name of a script is bound to, scope by scope, and where functions are called."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from antifreeze.doctor.check._names import parameters, self_attribute, self_name, targets_of
-from antifreeze.doctor.check._script import Script, in_scope, keyword
+from antifreeze.doctor.check._script import Script, in_scope, keyword, parameters, self_attribute, self_name, targets_of
 
 AnyFunction = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -46,7 +45,7 @@ class Bindings:
         return parent if isinstance(parent, ast.ClassDef) else None
 
     def holding(self, bindings: list[Binding], node: ast.AST | None = None) -> Iterator[Binding]:
-        """Give what holds at a node, or at the end: the last one, and those before it if it is conditional."""
+        """Yield the bindings in effect at a node or at the end: the last one, and earlier ones if it is conditional."""
         line = getattr(node, "lineno", None)
         around = {id(n) for n in self.script.above(node)} if node is not None else set()
         for binding in sorted(bindings, key=lambda b: (getattr(b.place, "lineno", 0), b.value.lineno), reverse=True):
@@ -59,7 +58,7 @@ class Bindings:
                 return
 
     def arguments(self, function: AnyFunction, name: str) -> Iterator[ast.expr]:
-        """Give what callers pass for a parameter, as far as they can be seen."""
+        """Yield what callers pass for a parameter, as far as they can be seen."""
         owner = self.class_of(function)
         given = parameters(function)
         bound = bool(owner is not None and self_name(function))
@@ -87,7 +86,7 @@ class Bindings:
                 yield call
 
     def constructions(self, owner: ast.ClassDef) -> Iterator[ast.Call]:
-        """Give the calls that make an object of a class, or of a class that inherits its ``__init__``."""
+        """Yield the calls that make an object of a class, or of a class that inherits its ``__init__``."""
         for name in (n for n, c in self.script.classes.items() if c is owner or owner in _heirs(c, self.script)):
             yield from self.calls.get(name, ())
         for function in owner.body:  # cls(frame), in a class method
@@ -132,7 +131,7 @@ def bindings_of(script: Script) -> Bindings:
 
 
 def _bound(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Give the (target, value) pairs of a statement. What is gone through stands for its elements."""
+    """Yield the (target, value) pairs of a statement. An iterable counts as its elements."""
     yield from targets_of(node)
     if isinstance(node, ast.withitem) and node.optional_vars is not None:
         yield node.optional_vars, node.context_expr

@@ -1,24 +1,24 @@
-"""The command ``antifreeze doctor check [script.py ...]``: what will bite, before it does."""
+"""The command ``antifreeze doctor check [script.py ...]``: what it runs, and what it prints."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 
-from antifreeze.core import clean_lines, one_line
-from antifreeze.doctor._terminal import paper_of
-from antifreeze.doctor.check._check import check_script
-from antifreeze.doctor.check._facts import Facts
-from antifreeze.doctor.check._finding import CheckFinding, by_weight
+from antifreeze.core import clean_block, clean_lines, one_line
+from antifreeze.doctor._terminal import Paper, clean_values, paper_of
+from antifreeze.doctor.check._check import check_machine, check_script
+from antifreeze.doctor.check._facts import Facts, read_facts
 from antifreeze.doctor.check._loaders import Loader
-from antifreeze.doctor.check._machine import check_machine, notes
-from antifreeze.doctor.check._read_facts import read_facts
-from antifreeze.doctor.check._render_findings import as_json, as_text
+from antifreeze.doctor.check._rule import CheckFinding, Weight, by_weight
 from antifreeze.doctor.check._script import CannotCheck, parse, read_text
 
 NOTHING, FOUND, COULD_NOT = 0, 1, 2
 """The exit codes."""
+MAX_FINDINGS = 6
+"""More findings are printed only when asked for."""
 
 
 def main(arguments: list[str]) -> int:
@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> int:
 
 
 def check(files: Sequence[str], facts: Facts) -> tuple[list[CheckFinding], list[str]]:
-    """Check scripts and the machine that they would run on; return what was found, and what could not be checked."""
+    """Return the findings in scripts and on this machine, and why scripts could not be checked."""
     findings: list[CheckFinding] = []
     errors: list[str] = []
     loaders: list[Loader] = []
@@ -52,19 +52,67 @@ def check(files: Sequence[str], facts: Facts) -> tuple[list[CheckFinding], list[
             continue
         findings += found
         loaders += made
-    # Without a loader to look at, nobody knows what the machine is for, and it is checked for the usual needs.
+    # Without a loader, it is unknown what the machine is for, and it is checked for the usual needs.
     return by_weight([*findings, *check_machine(facts, loaders or None)]), errors
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="antifreeze doctor check",
-        description="Say what on this machine and in these scripts will freeze or slow down a data loader. Scripts are "
-        "read, never run.",
+        description="Find what on this machine and in these scripts will freeze or slow down a data loader. "
+        "Scripts are read, never run.",
         epilog="Exit codes: 0 nothing found, 1 something found, 2 something could not be checked. "
-        "A line that ends with `# antifreeze: ok` is left alone.",
+        "A line that ends with `# antifreeze: ok` is skipped.",
     )
     parser.add_argument("scripts", nargs="*", metavar="script.py", help="training scripts; none: only the machine")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--all", action="store_true", help="print all findings, not only the most important")
     return parser
+
+
+def notes(facts: Facts) -> list[str]:
+    """Return what is good to know and not a finding."""
+    if not facts.ptrace_scope or facts.is_root:
+        return []
+    scope = f"ptrace_scope is {facts.ptrace_scope}"
+    if facts.ptrace_scope > 1:
+        return [f"{scope}: `antifreeze doctor` can inspect no process without sudo."]
+    only_children = f"{scope}: `antifreeze doctor PID` can inspect only its own children without sudo."
+    return [f"{only_children} `antifreeze doctor run -- python train.py` works."]
+
+
+def as_text(findings: Sequence[CheckFinding], notes: Sequence[str], paper: Paper, *, everything: bool) -> str:
+    """Return the findings, the most important first, wrapped to the terminal's width."""
+    shown = findings if everything else findings[:MAX_FINDINGS]
+    blocks = [_block(finding, paper) for finding in shown]
+    left = len(findings) - len(shown)
+    if left:
+        blocks.append(f"{left} more: --all shows {'it' if left == 1 else 'them'}.\n")
+    blocks += [paper.wrap(f"note: {note}", "", "  ") for note in notes]
+    return "\n".join(blocks)
+
+
+def _block(finding: CheckFinding, paper: Paper) -> str:
+    strong = paper.red if finding.rule.weight is Weight.FREEZE else paper.bold
+    head = f"{paper.bold(one_line(finding.place))}: {strong(finding.code)} ({finding.rule.weight.consequence})\n"
+    # Lines of code are left as they are: a diff that was wrapped cannot be applied.
+    change = "".join(f"    {line}\n" for line in clean_block(finding.change).split("\n") if finding.change)
+    return f"{head}{paper.wrap(finding.reason, '  ', '  ')}{change}  {paper.dim(finding.link)}\n"
+
+
+def as_json(findings: Sequence[CheckFinding], notes: Sequence[str], errors: Sequence[str]) -> str:
+    """Return everything as one JSON object. Its keys are a promise."""
+    rows = [
+        {
+            "code": finding.code,
+            "weight": finding.rule.weight.name.lower(),
+            "file": finding.file,
+            "line": finding.line,
+            "column": finding.column,
+            "reason": finding.reason,
+            "change": finding.change,
+            "link": finding.link,
+        }
+        for finding in findings
+    ]
+    return json.dumps(clean_values({"findings": rows, "notes": list(notes), "errors": list(errors)}), indent=2)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from antifreeze.doctor.check._loaders import Loader
-from antifreeze.doctor.check._names import self_attribute, targets_of
-from antifreeze.doctor.check._script import Function, Script
+from antifreeze.doctor.check._script import Function, Script, self_attribute, targets_of
+from antifreeze.doctor.check._values import is_none
 
 _PER_SAMPLE = ("__getitem__", "__getitems__", "__iter__", "__next__")
 _ITERABLE = {"IterableDataset", "IterDataPipe"}
@@ -22,40 +22,59 @@ class DatasetClass:
     """One class, together with what it inherits from other classes of the same file."""
 
     node: ast.ClassDef
-    iterable: bool
+    is_iterable: bool
     methods: dict[str, Function]
     setup: tuple[Function, ...]
     """``__init__`` and what it calls: it runs in the trainer."""
     per_sample: tuple[Function, ...]
     """``__getitem__``, ``__iter__`` and what they call: it runs in workers."""
     loaders: tuple[Loader, ...]
-    """The loaders of this file that read it. Empty: nobody knows what will."""
+    """The loaders of this file that read it. Empty: its loaders are unknown."""
 
     @property
-    def never_in_workers(self) -> bool:
-        """Whether every loader of it says ``num_workers=0`` in so many words."""
+    def is_never_in_workers(self) -> bool:
+        """True if every loader of it states ``num_workers=0``."""
         return bool(self.loaders) and all(x.workers == 0 and "num_workers" in x.arguments for x in self.loaders)
 
     @property
-    def in_workers(self) -> bool:
-        """Whether some loader of it has workers, or may have because it is not in this file."""
+    def can_be_in_workers(self) -> bool:
+        """True if some loader of it has workers, or may have because it is not in this file."""
         return not self.loaders or any(loader.has_workers for loader in self.loaders)
 
     @property
-    def only_ours(self) -> bool:
-        """Whether it is read by loaders of antifreeze alone."""
-        return bool(self.loaders) and all(loader.ours for loader in self.loaders)
+    def is_only_ours(self) -> bool:
+        """True if it is read by loaders of antifreeze alone."""
+        return bool(self.loaders) and all(loader.is_ours for loader in self.loaders)
 
-    def uses(self, attribute: str) -> bool:
-        """Whether code that runs for each sample reads ``self.attribute``."""
+    def is_used_per_sample(self, attribute: str) -> bool:
+        """True if code that runs for each sample reads ``self.attribute``."""
         nodes = (node for function in self.per_sample for node in ast.walk(function))
         return any(self_attribute(node) == attribute and isinstance(_context(node), ast.Load) for node in nodes)
 
-    def sets_later(self, attribute: str) -> bool:
-        """Whether a worker sets ``self.attribute`` itself: then what the trainer had put there does not matter."""
+    def initial_values(self) -> dict[str, tuple[ast.expr, Function]]:
+        """Return the last value that ``__init__``, or what it calls, assigns to each attribute, with the function."""
+        found: dict[str, tuple[ast.expr, Function]] = {}
+        for function in reversed(self.setup):  # what __init__ itself does counts most
+            for node in ast.walk(function):
+                for target, value in targets_of(node):
+                    if name := self_attribute(target):
+                        found[name] = (value, function)
+                for target in node.targets if isinstance(node, ast.Delete) else []:
+                    found.pop(self_attribute(target), None)
+        return {name: pair for name, pair in found.items() if not is_none(pair[0])}
+
+    def is_set_in_worker(self, attribute: str, script: Script) -> bool:
+        """True if each worker sets ``self.attribute`` itself, so that the trainer's value does not matter."""
         own = {id(function) for function in self.setup}
         later = (function for function in self.per_sample if id(function) not in own)
-        return any(self_attribute(t) == attribute for f in later for n in ast.walk(f) for t, _ in targets_of(n))
+        if any(self_attribute(t) == attribute for f in later for n in ast.walk(f) for t, _ in targets_of(n)):
+            return True
+        if self.loaders and not any("worker_init_fn" in loader.arguments for loader in self.loaders):
+            return False
+        # worker_init_fn, or any other function that is given a dataset
+        mine = {id(node) for node in ast.walk(self.node)}
+        pairs = (pair for node in ast.walk(script.tree) if id(node) not in mine for pair in targets_of(node))
+        return any(isinstance(target, ast.Attribute) and target.attr == attribute for target, _ in pairs)
 
 
 def _context(node: ast.AST) -> ast.expr_context:
@@ -91,7 +110,7 @@ def _is_dataset(node: ast.ClassDef, script: Script, loaded: set[str]) -> bool:
         return node.name in loaded and bool(_bases(node, script))  # its base calls what it defines
     if any(_BASES.search(base) for base in _bases(node, script)):
         return True
-    # Anything with an index can be a dataset, and most things with an index are none.
+    # Anything with an index can be a dataset, and most things with an index are not.
     return node.name in loaded or ({"__getitem__", "__len__"} <= names and bool(_LIKELY.search(node.name)))
 
 
@@ -103,11 +122,11 @@ def _dataset(node: ast.ClassDef, script: Script, loaders: list[Loader]) -> Datas
                 methods.setdefault(function.name, function)
     called = [methods[name] for name in _PER_SAMPLE if name in methods]
     iterable = bool(_bases(node, script) & _ITERABLE) or (bool(called) and "__getitem__" not in methods)
-    # Without any of them a base from elsewhere has them, and calls the methods that this class gives it.
+    # Without any of them, a base from another file has them, and calls methods of this class.
     called = called or [function for name, function in methods.items() if not name.startswith("__")]
     return DatasetClass(
         node=node,
-        iterable=iterable,
+        is_iterable=iterable,
         methods=methods,
         setup=tuple(reach(_initialisers(node, script), methods, script)),
         per_sample=tuple(reach(called, methods, script)),
@@ -116,7 +135,7 @@ def _dataset(node: ast.ClassDef, script: Script, loaders: list[Loader]) -> Datas
 
 
 def _initialisers(node: ast.ClassDef, script: Script) -> list[Function]:
-    """Return every ``__init__`` of the lineage: each calls the next one, as a rule."""
+    """Return every ``__init__`` of the lineage: each usually calls the next one."""
     body = [function for member in lineage(node, script) for function in member.body]
     return [f for f in body if isinstance(f, ast.FunctionDef) and f.name == "__init__"]
 
@@ -131,7 +150,7 @@ def _of_class(node: ast.AST, script: Script) -> str:
 
 
 def reach(first: list[Function], methods: dict[str, Function], script: Script) -> Iterator[Function]:
-    """Give functions, and the methods and functions of this file that they lead to."""
+    """Yield functions, and the methods and functions of this file that they lead to."""
     todo = list(first)
     seen = {id(function) for function in todo}
     while todo:

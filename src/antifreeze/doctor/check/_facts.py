@@ -1,23 +1,37 @@
-"""What is known of the machine and the environment that a job would start in. Tests give any facts they like."""
+"""Facts about the machine and the environment that a job would start in, and how they are read.
+
+Rules see only ``Facts``, so tests choose any machine they like.
+"""
 
 from __future__ import annotations
 
+import os
+import resource
+import signal
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 
+from antifreeze.core import natural
+from antifreeze.doctor._cgroup import groups_of, limits_of
+
 MIB = 1 << 20
+_SHM = Path("/dev/shm")  # noqa: S108
+_VARIABLES = ("OMP_NUM_THREADS", "TOKENIZERS_PARALLELISM")
+_UNLIMITED = 1 << 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Sizes in bytes; None where the system does not say. The defaults are those of a good machine."""
+    """What rules know about a machine: None where the system does not say. The defaults describe a good machine."""
 
     shm_nbytes: int | None = 32 << 30
     """The size of /dev/shm, which torch's DataLoader sends its batches through."""
     shm_free_nbytes: int | None = 32 << 30
     shm_stale_nbytes: int = 0
-    """What lies there in the name of torch processes that are dead."""
+    """What torch processes that no longer exist left there."""
     open_files: int = 1 << 20
     """The soft limit, which the job inherits (``ulimit -n``)."""
     memory_nbytes: int | None = 64 << 30
@@ -25,16 +39,13 @@ class Facts:
     machine_cores: int = 16
     """What ``os.cpu_count()`` says."""
     cores: int = 16
-    """Those that this process may run on."""
+    """The cores that this process may run on."""
     cpu_quota: float | None = None
     """How many cores' time the control group may use; None: no limit."""
     start_method: str = "fork"
-    """How multiprocessing starts a process when nobody says how."""
-    python: tuple[int, int] = (3, 11)
-    torch: str = ""
-    """The version that is installed."""
+    """The default start method of multiprocessing."""
     ptrace_scope: int | None = None
-    root: bool = False
+    is_root: bool = False
     sigchld_ignored: bool = False
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Only variables that matter here; never all of them."""
@@ -43,3 +54,85 @@ class Facts:
     def usable_cores(self) -> int:
         """How many workers can run at the same time."""
         return max(1, min(self.cores, int(self.cpu_quota or self.cores)))
+
+
+def read_facts(root: Path = Path("/")) -> Facts:
+    """Return the facts of this machine, without importing or starting anything."""
+    size, free = _space(_SHM)
+    groups = groups_of(root)
+    return Facts(
+        shm_nbytes=size,
+        shm_free_nbytes=free,
+        shm_stale_nbytes=_stale(_SHM, root / "proc"),
+        open_files=_open_files(),
+        memory_nbytes=_memory(root, groups),
+        machine_cores=os.cpu_count() or 1,
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        cpu_quota=_quota(groups),
+        start_method=_start_method(sys.platform, sys.version_info[:2]),
+        ptrace_scope=natural(_read(root / "proc/sys/kernel/yama/ptrace_scope")),
+        is_root=os.geteuid() == 0,
+        sigchld_ignored=signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN,
+        environment=MappingProxyType({name: os.environ[name] for name in _VARIABLES if name in os.environ}),
+    )
+
+
+def _start_method(platform: str, python: tuple[int, int]) -> str:
+    """Return the default of multiprocessing, without asking it: that would fix the choice for this process."""
+    if platform != "linux":
+        return "spawn"
+    return "forkserver" if python >= (3, 14) else "fork"
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _space(path: Path) -> tuple[int | None, int | None]:
+    """Return size and free space of a file system."""
+    try:
+        stat = os.statvfs(path)
+    except OSError:
+        return None, None
+    return stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
+
+
+def _stale(shm: Path, proc: Path) -> int:
+    """Return the bytes of ``torch_<pid>_...`` files whose process no longer exists."""
+    nbytes = 0
+    try:
+        for path in shm.glob("torch_*_*"):
+            pid = path.name.split("_")[1]
+            if natural(pid) is not None and not (proc / pid).exists():
+                nbytes += path.stat().st_blocks * 512
+    except OSError:  # it was removed meanwhile, or is not readable
+        return nbytes
+    return nbytes
+
+
+def _open_files() -> int:
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return _UNLIMITED if soft == resource.RLIM_INFINITY else soft
+
+
+def _memory(root: Path, groups: list[Path]) -> int | None:
+    known = [limit_nbytes for _, limit_nbytes in limits_of(groups)]
+    total = [line.split()[1] for line in _read(root / "proc/meminfo").splitlines() if line.startswith("MemTotal:")]
+    known += [number * 1024 for kib in total if (number := natural(kib)) is not None]
+    return min(known, default=None)
+
+
+def _quota(groups: list[Path]) -> float | None:
+    """Return how many cores' time may be used: the least of all groups above this process."""
+    quotas: list[float] = []
+    for group in groups:
+        words = _read(group / "cpu.max").split()
+        if not words:
+            words = [_read(group / "cpu.cfs_quota_us"), _read(group / "cpu.cfs_period_us")]
+        quota, period = (natural(word) for word in words) if len(words) == 2 else (None, None)
+        if quota is not None and period:
+            quotas.append(quota / period)
+    return min(quotas, default=None)

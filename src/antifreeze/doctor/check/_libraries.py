@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryKind:
-    """What values of one type do with threads."""
+    """How values of one type use threads."""
 
     library: str
     """Its name, for people. Uses of the same library belong together."""
@@ -24,10 +24,10 @@ class LibraryKind:
     """The methods that need threads."""
     becomes: Mapping[str, str] = field(default_factory=dict)
     """Methods and attributes whose result is of another kind; of none, if that is empty."""
-    gives: str = ""
-    """The kind of what all other methods give."""
-    iterates: bool = False
-    """Whether going through it needs threads."""
+    returns: str = ""
+    """The kind that all other methods return."""
+    runs_by_iteration: bool = False
+    """True if iterating over it needs threads."""
 
 
 def _words(names: str) -> re.Pattern[str]:
@@ -59,13 +59,13 @@ KINDS: dict[str, LibraryKind] = {
             "n_chunks estimated_size to_struct with_row_index get_column_index"
         ),
         becomes=_OUT_OF_FRAME | _COLUMNS | {"lazy": "polars query", "to_dict": "polars column"},
-        gives="polars frame",
+        returns="polars frame",
     ),
     "polars query": LibraryKind(
         library="Polars",
         runs=re.compile(r"(collect|collect_async|collect_batches|fetch|profile|describe|sink_\w+)\Z"),
         becomes=_each("collect fetch describe", "polars frame") | _OUT_OF_FRAME,
-        gives="polars query",
+        returns="polars query",
     ),
     "polars column": LibraryKind(
         library="Polars",
@@ -74,33 +74,33 @@ KINDS: dict[str, LibraryKind] = {
             "search_sorted to_dummies"
         ),
         becomes=_OUT_OF_FRAME | {"to_frame": "polars frame"},
-        gives="polars column",
+        returns="polars column",
     ),
     "faiss": LibraryKind(
         library="Faiss", runs=_words("search add train range_search assign add_with_ids search_and_reconstruct")
     ),
     "xgboost": LibraryKind(
-        library="XGBoost", runs=_words("fit predict predict_proba inplace_predict update eval apply"), gives="xgboost"
+        library="XGBoost", runs=_words("fit predict predict_proba inplace_predict update eval apply"), returns="xgboost"
     ),
     "lightgbm": LibraryKind(
-        library="LightGBM", runs=_words("fit predict predict_proba update eval refit"), gives="lightgbm"
+        library="LightGBM", runs=_words("fit predict predict_proba update eval refit"), returns="lightgbm"
     ),
-    "sklearn": LibraryKind(library="scikit-learn", runs=_words("fit predict predict_proba score"), gives="sklearn"),
+    "sklearn": LibraryKind(library="scikit-learn", runs=_words("fit predict predict_proba score"), returns="sklearn"),
     "tensorflow": LibraryKind(
         library="TensorFlow",
         runs=_all_but(f"{_CONTAINER} numpy get_shape as_list"),
         becomes=_each("numpy shape dtype as_list get_shape"),
-        gives="tensorflow",
-        iterates=True,
+        returns="tensorflow",
+        runs_by_iteration=True,
     ),
-    "lance": LibraryKind(library="Lance", runs=_all_but(f"{_CONTAINER} schema uri version"), iterates=True),
+    "lance": LibraryKind(library="Lance", runs=_all_but(f"{_CONTAINER} schema uri version"), runs_by_iteration=True),
     "deltalake": LibraryKind(library="delta-rs", runs=_all_but(f"{_CONTAINER} version")),
     "datafusion": LibraryKind(
         library="DataFusion",
         runs=_all_but(f"{_CONTAINER} schema"),
         becomes=_each("collect to_pandas to_arrow_table to_pylist to_pydict to_polars count schema"),
-        gives="datafusion",
-        iterates=True,
+        returns="datafusion",
+        runs_by_iteration=True,
     ),
 }
 
@@ -113,7 +113,7 @@ class Functions:
     """Their full names."""
     library: str
     runs: bool
-    """Whether a call needs threads."""
+    """True if a call needs threads."""
     kind: str = ""
     """The kind of what it returns."""
 
@@ -159,21 +159,10 @@ _FUNCTIONS = (
     _functions(r"deltalake\.(DeltaTable|write_deltalake)", "delta-rs", "deltalake"),
     _functions(r"datafusion\.SessionContext", "DataFusion", "datafusion", runs=False),
 )
-_ROOTS = {
-    "polars",
-    "duckdb",
-    "faiss",
-    "xgboost",
-    "lightgbm",
-    "sklearn",
-    "jax",
-    "tensorflow",
-    "tensorflow_datasets",
-    "lance",
-} | {
-    "deltalake",
-    "datafusion",
-}
+_ROOTS_NAMES = """
+polars duckdb faiss xgboost lightgbm sklearn jax tensorflow tensorflow_datasets lance deltalake datafusion
+"""
+_ROOTS = frozenset(_ROOTS_NAMES.split())
 NUMBA = "Numba"
 
 

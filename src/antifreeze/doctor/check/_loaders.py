@@ -1,4 +1,4 @@
-"""The loaders that a script makes, and what can be known of their arguments."""
+"""The loaders that a script creates, and what is known about their arguments."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from antifreeze.doctor.check._bindings import AnyFunction, Bindings, bindings_of
 from antifreeze.doctor.check._facts import Facts
-from antifreeze.doctor.check._names import parameters, self_attribute
-from antifreeze.doctor.check._script import Script, calls_in, in_scope, keyword
+from antifreeze.doctor.check._script import Script, calls_in, in_scope, keyword, parameters, self_attribute
 from antifreeze.doctor.check._values import is_none, number, text
 
 _ORDER = (
@@ -26,15 +25,15 @@ class Loader:
     """One call of a loader's class."""
 
     call: ast.Call
-    ours: bool
-    """Whether it is one of antifreeze, which never forks the trainer and sends functions by value."""
+    is_ours: bool
+    """True if it is one of antifreeze, which never forks the trainer and sends functions by value."""
     arguments: dict[str, ast.expr]
     sometimes: frozenset[str]
-    """Arguments that are given in some runs only."""
-    open: bool
-    """Whether there may be arguments that cannot be seen, because of ``**`` of something unknown."""
+    """Arguments that are passed in some runs only."""
+    has_hidden_arguments: bool
+    """True if there may be arguments that cannot be seen, because of ``**`` of something unknown."""
     workers: int | None
-    """None: only a run can tell."""
+    """None: known only at run time."""
     methods: frozenset[str]
     """The start methods that are possible; empty if nothing is known."""
     classes: frozenset[str]
@@ -42,22 +41,32 @@ class Loader:
 
     @property
     def has_workers(self) -> bool:
-        """Whether it has workers: a number above 0, or something that the script computes."""
+        """True if it has workers: a number above 0, or something that the script computes."""
         return bool(self.workers) or (self.workers is None and "num_workers" in self.arguments)
 
     @property
-    def forks(self) -> bool:
-        """Whether its workers are copies of the trainer."""
-        return not self.ours and "fork" in self.methods
+    def can_fork(self) -> bool:
+        """True if its workers can be forks of the trainer."""
+        return not self.is_ours and "fork" in self.methods
 
     @property
-    def pickles(self) -> bool:
-        """Whether its workers are new interpreters, which the dataset is pickled for and the script imported in."""
-        return not self.ours and bool(self.methods & {"spawn", "forkserver"})
+    def can_spawn(self) -> bool:
+        """True if its workers can be new interpreters: the dataset is pickled, and the script imported."""
+        return not self.is_ours and bool(self.methods & {"spawn", "forkserver"})
+
+    @property
+    def batches_in_flight(self) -> int:
+        """How many batches are in shared memory at once."""
+        return (self.workers or 1) * self.constant("prefetch_factor", 2)
+
+    def constant(self, name: str, default: int) -> int:
+        """Return an argument that is written as a whole number."""
+        value = getattr(self.arguments.get(name), "value", default)
+        return value if type(value) is int else default
 
 
 def is_loader(name: str) -> bool:
-    """Whether a full name is that of a loader with torch's arguments."""
+    """True if a full name is that of a loader with torch's arguments."""
     return name.rpartition(".")[2] in _LOADERS and name.partition(".")[0] not in _OTHERS
 
 
@@ -73,7 +82,7 @@ def find_loaders(script: Script, facts: Facts) -> list[Loader]:
 
 
 def default_method(script: Script, facts: Facts) -> str:
-    """Return the start method that holds where none is given; nothing if it cannot be known."""
+    """Return the default start method; nothing if it is unknown."""
     for call in calls_in(ast.walk(script.tree)):
         if script.name(call.func).endswith("multiprocessing.set_start_method"):
             method = text(keyword(call, "method", 0), script) or ""
@@ -99,10 +108,10 @@ def _loader(call: ast.Call, script: Script, facts: Facts, default: str, bindings
         workers = None if hidden else 0
     return Loader(
         call=call,
-        ours=script.name(call.func).startswith("antifreeze."),
+        is_ours=script.name(call.func).startswith("antifreeze."),
         arguments=given,
         sometimes=frozenset(sometimes),
-        open=hidden,
+        has_hidden_arguments=hidden,
         workers=workers,
         methods=_methods(given, sometimes, script, default),
         classes=frozenset(classes_in(given.get("dataset"), script, bindings)),
@@ -110,7 +119,7 @@ def _loader(call: ast.Call, script: Script, facts: Facts, default: str, bindings
 
 
 def _spread(node: ast.expr, script: Script) -> list[tuple[str, ast.expr, bool]] | None:
-    """Return what ``**node`` passes, as (name, value, whether only sometimes); None if it cannot be known."""
+    """Return what ``**node`` passes, as (name, value, only sometimes); None if it is unknown."""
     if isinstance(node, ast.Name):
         values = script.values.get(node.id, [])
         first = _spread(values[0], script) if len(values) == 1 and not isinstance(values[0], ast.Name) else None
@@ -126,7 +135,7 @@ def _spread(node: ast.expr, script: Script) -> list[tuple[str, ast.expr, bool]] 
 
 
 def _later(name: str, script: Script) -> Iterator[tuple[str, ast.expr, bool]]:
-    """Give what is put into a dict of arguments by ``name["key"] = value``."""
+    """Yield what is put into a dict of arguments by ``name["key"] = value``."""
     for node in ast.walk(script.tree):
         if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Subscript):
             continue
@@ -169,7 +178,7 @@ def classes_in(node: ast.AST | None, script: Script, bindings: Bindings) -> set[
 
 
 def _origins(node: ast.AST, script: Script, bindings: Bindings) -> Iterator[ast.expr]:
-    """Give what a variable, an attribute or a parameter is assigned, and what a function returns."""
+    """Yield what a variable, an attribute or a parameter is assigned, and what a function returns."""
     if attribute := self_attribute(node):
         owners = bindings.attributes.values()
         yield from (b.value for held in owners for found in held.get(attribute, {}).values() for b in found)

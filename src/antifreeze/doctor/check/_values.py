@@ -9,8 +9,8 @@ from collections.abc import Callable
 from antifreeze.doctor.check._facts import Facts
 from antifreeze.doctor.check._script import Script
 
-_DEPTH = 12
-_LARGEST = 1 << 62
+_MAX_DEPTH = 12
+_MAX_OPERAND = 1 << 62
 _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -19,8 +19,8 @@ _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
 _ALL_CORES = {"os.cpu_count", "multiprocessing.cpu_count", "torch.multiprocessing.cpu_count", "psutil.cpu_count"}
 
 
-def number(node: ast.expr | None, script: Script, facts: Facts, depth: int = _DEPTH) -> int | None:
-    """Return the whole number that an expression has on this machine, or None if only a run can tell."""
+def number(node: ast.expr | None, script: Script, facts: Facts, depth: int = _MAX_DEPTH) -> int | None:
+    """Return the integer value of an expression on this machine, or None if only a run can tell."""
     if node is None or depth == 0:
         return None
     if isinstance(node, ast.Constant):
@@ -38,7 +38,7 @@ def number(node: ast.expr | None, script: Script, facts: Facts, depth: int = _DE
 def _operation(node: ast.BinOp, script: Script, facts: Facts, depth: int) -> int | None:
     left = number(node.left, script, facts, depth - 1)
     right = number(node.right, script, facts, depth - 1)
-    if left is None or right is None or max(abs(left), abs(right)) > _LARGEST:
+    if left is None or right is None or max(abs(left), abs(right)) > _MAX_OPERAND:
         return None
     if isinstance(node.op, ast.FloorDiv):
         return left // right if right else None
@@ -72,10 +72,10 @@ def text(node: ast.expr | None, script: Script) -> str | None:
 
 
 def is_none(node: ast.AST | None) -> bool:
-    """Whether it is written ``None``."""
+    """True for the literal ``None``."""
     return isinstance(node, ast.Constant) and node.value is None
 
 
 def is_true(node: ast.AST | None) -> bool:
-    """Whether it is a constant that is always true."""
+    """True for a constant that is always true."""
     return isinstance(node, ast.Constant) and bool(node.value)

@@ -1,4 +1,4 @@
-"""While training: why a running job stands still, seen from outside."""
+"""While training: why a running job is stuck, seen from outside."""
 
 from antifreeze.doctor.job._diagnose import diagnose
 from antifreeze.doctor.job._diagnosis import Confidence, Diagnosis, Suspect, Verdict

@@ -1,4 +1,4 @@
-"""The doctor as a function."""
+"""``antifreeze.diagnose``: the doctor as a function."""
 
 from __future__ import annotations
 
@@ -12,17 +12,26 @@ from antifreeze.doctor.job._verdict import is_enough, judge
 
 
 def diagnose(pid: int | None = None) -> Diagnosis:
-    """Look at a training job for 3 to 7 seconds, and return what was found out.
+    """Return why a training job is stuck or slow, after observing it for 3 to 7 seconds.
 
-    Without ``pid`` it is this process and everything that it has started: call it from another thread than the one
-    that waits. ``diagnosis.verdict`` says how the job is, ``diagnosis.suspects`` who holds it up, and why.
+    Args:
+        pid: the job's first process. Default: this process and everything that it started; call it from another
+            thread than the one that waits.
+
+    Returns:
+        The state of the job (``verdict``), and which processes hold it up and why (``suspects``).
+
+    Raises:
+        ConfigError: there is no such process.
     """
     wanted = os.getpid() if pid is None else pid
     if isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < 1:
-        raise ConfigError(f"pid is {pid!r}, not the number of a process", argument="pid")
+        raise ConfigError(f"invalid pid: expected a process id, got {pid!r}", argument="pid")
     try:
         return judge(observe(find_job(str(wanted)), is_enough))
     except (NotFound, Gone):
         raise ConfigError(
-            f"there is no process {wanted}", hint="`ps` lists those that run; the job may have ended", argument="pid"
+            f"there is no process {wanted}",
+            hint="list running processes with `ps`; the job may have ended",
+            argument="pid",
         ) from None

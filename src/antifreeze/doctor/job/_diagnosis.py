@@ -1,4 +1,4 @@
-"""What the doctor says: a verdict, who holds up the job, why, and on what evidence."""
+"""The result of the doctor: a verdict, which processes hold up the job, why, and on what evidence."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ PAGE = "docs/troubleshooting.md"
 
 
 class Verdict(enum.Enum):
-    """How a job is."""
+    """The state of a job."""
 
     HEALTHY = "healthy"
-    """It goes on."""
+    """It makes progress."""
     SLOW = "slow"
-    """Something holds it up that moves, or that may end by itself."""
+    """It is held up by something that makes progress, or that may end by itself."""
     STUCK = "stuck"
-    """It will not go on by itself."""
+    """It will not recover by itself."""
 
 
 class Confidence(enum.Enum):
@@ -35,21 +35,21 @@ class Suspect:
 
     pid: int
     name: str
-    """Who it is to a person: ``worker 1 (pid 123) of rank 0``."""
+    """Its name for a person: ``worker 1 (pid 123) of rank 0``."""
     finding: Finding
     confidence: Confidence
     sample: str = ""
-    """The index of the sample that a worker of torch's stands at, if it can be seen."""
+    """The index of the sample that a torch worker is processing, if visible."""
     still_s: float = 0.0
-    """For how long it is known to have stood there."""
+    """How long it is known to have been there."""
     frames: tuple[Frame, ...] = ()
     """The user's own lines, innermost first."""
     folder: str = ""
-    """Where it runs."""
+    """Its working directory."""
 
     @property
     def cause(self) -> Cause:
-        """Why it stands still."""
+        """Why it is stalled."""
         return self.finding.cause
 
     @property
@@ -60,21 +60,21 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """What was found out about a job."""
+    """The doctor's answer about a job."""
 
     verdict: Verdict
     summary: str
     """One paragraph."""
     suspects: tuple[Suspect, ...] = ()
-    """The one that holds up the others first."""
+    """The one that holds up the others comes first."""
     notes: tuple[str, ...] = ()
-    """What could not be seen, and what else is worth knowing."""
+    """What was not visible, and where time was spent."""
     sure: bool = True
-    """Whether looking longer would not change it."""
+    """True if observing longer would not change it."""
     looked_s: float = 0.0
 
     def with_lines(self, lines: tuple[str, ...]) -> Diagnosis:
-        """Return it with more evidence for the first suspect."""
+        """Return the diagnosis with more evidence for the first suspect."""
         first, *others = self.suspects
         finding = replace(first.finding, evidence_lines=(*first.finding.evidence_lines, *lines))
         return replace(self, suspects=(replace(first, finding=finding), *others))

@@ -1,4 +1,4 @@
-"""Which job is meant: by process id, by name, or the training jobs of this user."""
+"""Finds the job to inspect: by process id, by name, or the one training job of this user."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from antifreeze.doctor._suggest import closest
 from antifreeze.doctor.job._process_tree import command_of
 
 _PROC = Path("/proc")
-_DIGITS = 10
-_SHOWN_DIGITS = 30
-_MARKS = ("libtorch", "libcudart", "antifreeze")
+_MAX_DIGITS = 10
+_MAX_SHOWN_DIGITS = 30
+_TORCH_LIBRARIES = ("libtorch", "libcudart", "antifreeze")
 
 
 class NotFound(Exception):
-    """There is no such job, or more than one: the message lists them. ``hint`` says what was probably meant."""
+    """There is no such job, or more than one: the message lists them. ``hint`` says what to do."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -28,50 +28,48 @@ def find_job(wanted: str | None, *, proc: Path = _PROC) -> int:
     """Return the process id of the job's first process."""
     if wanted is not None and wanted.removeprefix("-").isdecimal():
         pid = natural(wanted)
-        if pid is None or len(wanted) > _DIGITS or not state_of(pid, proc=proc):
-            raise NotFound(f"there is no process {wanted[:_SHOWN_DIGITS]}")
+        if pid is None or len(wanted) > _MAX_DIGITS or not state_of(pid, proc=proc):
+            raise NotFound(f"there is no process {wanted[:_MAX_SHOWN_DIGITS]}")
         return pid
     mine = _python_processes(proc)
     if wanted is not None:
         found = [pid for pid, command in mine.items() if any(wanted in word for word in command)]
-        what = f"a Python process with {one_line(repr(wanted))} in its command line"
+        what = f"Python process with {one_line(repr(wanted))} in its command line"
     else:
-        found = [pid for pid in mine if _trains(pid, proc)]
-        what = "a Python process of this user that has torch loaded"
-    # Workers have the same words and libraries as the job that they belong to.
+        found = [pid for pid in mine if _has_torch(pid, proc)]
+        what = "Python process of this user that has torch loaded"
+    # Workers have the same command line and libraries as the job that they belong to.
     tops = [pid for pid in found if not _ancestors(pid, proc) & set(found)]
     if len(tops) == 1:
         return tops[0]
     if not tops:
-        raise NotFound(
-            f"there is no such job: no {what.removeprefix('a ')} was found. Give its process id.", _hint(wanted)
-        )
+        raise NotFound(f"no job found: there is no {what}", _hint(wanted))
     rows = "".join(f"\n  {pid}  {one_line(' '.join(redact_command(mine[pid])), 100)}" for pid in tops[:20])
-    raise NotFound(f"there are {len(tops)} such jobs; give the process id of one:{rows}")
+    raise NotFound(f"found {len(tops)} jobs; pass the process id of one:{rows}")
 
 
 def _hint(wanted: str | None) -> str:
-    """Return what was probably meant by a name that no job has."""
+    """Return what to do about a name that no job has."""
     if wanted is None:
-        return ""
+        return "pass the process id of the job"
     if command := closest(wanted, ("check", "report", "run")):
         return f"did you mean `antifreeze doctor {command}`?"
     if wanted.endswith(".py") and Path(wanted).is_file():
         return f"to check a script before it runs, use `antifreeze doctor check {one_line(wanted)}`"
     if wanted[:1].isdecimal():
-        return f"a process id has digits only, {wanted!r} was looked for as a part of a command line"
-    return ""
+        return f"a process id has digits only; {wanted!r} was searched for in command lines"
+    return "pass the process id of the job"
 
 
 def _python_processes(proc: Path) -> dict[int, tuple[str, ...]]:
-    """Return the Python processes of this user, without those that lead to this one."""
+    """Return the Python processes of this user, except this one and its ancestors."""
     us = _ancestors(os.getpid(), proc) | {os.getpid()}
     found = {}
     for pid in sorted(pid for entry in proc.iterdir() if (pid := natural(entry.name)) is not None):
         home = proc / str(pid)
         try:
             is_mine = home.stat().st_uid == os.getuid()
-        except OSError:  # it has gone
+        except OSError:  # it has exited
             continue
         if not is_mine or pid in us or state_of(pid, proc=proc) in ("D", "Z", "X", ""):
             continue
@@ -81,12 +79,12 @@ def _python_processes(proc: Path) -> dict[int, tuple[str, ...]]:
     return found
 
 
-def _trains(pid: int, proc: Path) -> bool:
+def _has_torch(pid: int, proc: Path) -> bool:
     try:
         text = (proc / str(pid) / "maps").read_text(errors="replace")
     except OSError:
         return False
-    return any(mark in text for mark in _MARKS)
+    return any(mark in text for mark in _TORCH_LIBRARIES)
 
 
 def _name(home: Path) -> str:
@@ -104,7 +102,7 @@ def _ancestors(pid: int, proc: Path) -> set[int]:
         except OSError:
             break
         pid = natural(fields[1]) or 0 if len(fields) > 1 else 0
-        if pid in found:  # it was another process meanwhile
+        if pid in found:  # the id was reused meanwhile
             break
         found.add(pid)
     return found

@@ -1,4 +1,4 @@
-"""What to change: a diff of the person's own file where there is one that cures, a command where that does it."""
+"""What to change: a diff of the user's own file, or a command."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _TIMEOUTS = {
     "subprocess.check_call": "timeout=60",
     "subprocess.call": "timeout=60",
 }
-_NUM_WORKERS_AT = 5
-"""Where ``num_workers`` stands among the arguments of torch's loader."""
-_HEALED = frozenset(
+_NUM_WORKERS_POSITION = 5
+"""The position of ``num_workers`` among the arguments of torch's loader."""
+_CURED_BY_ANTIFREEZE = frozenset(
     {
         Cause.FORK,
         Cause.LOST_BATCH,
@@ -36,12 +36,12 @@ _HEALED = frozenset(
         Cause.RETRYING,
     }
 )
-"""What our loader prevents, or names with its sample and heals."""
+"""What our loader prevents, or recovers from and reports with its sample."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fix:
-    """One way to cure a cause."""
+    """One way to fix a cause."""
 
     words: str
     diff: str = ""
@@ -49,7 +49,7 @@ class Fix:
 
 
 def fixes_of(diagnosis: Diagnosis, seen: Observation) -> tuple[Fix, ...]:
-    """Return what to change, the change that cures the first cause first."""
+    """Return the changes that fix the first cause, the best one first."""
     if not diagnosis.suspects:
         return ()
     first = diagnosis.suspects[0]
@@ -57,7 +57,7 @@ def fixes_of(diagnosis: Diagnosis, seen: Observation) -> tuple[Fix, ...]:
 
 
 def _sources(suspect: Suspect, seen: Observation) -> list[SourceLines]:
-    """Return the files that the suspect and its ancestors stand in."""
+    """Return the user's files in the stacks of the suspect and its ancestors."""
     last = seen.snapshots[-1]
     found: dict[str, SourceLines] = {}
     process = last.find(suspect.pid)
@@ -73,7 +73,7 @@ def _sources(suspect: Suspect, seen: Observation) -> list[SourceLines]:
 def _fixes(suspect: Suspect, sources: list[SourceLines]) -> Iterator[Fix]:
     cause = suspect.cause
     if cause is Cause.STOPPED:
-        yield Fix(words="Let it go on:", command=f"kill -CONT {suspect.pid}")
+        yield Fix(words="Resume it:", command=f"kill -CONT {suspect.pid}")
     elif cause is Cause.SHARED_MEMORY:
         yield Fix(words="Give the container more shared memory:", command="docker run --shm-size=8g ...")
     elif cause is Cause.FULL_PIPE:
@@ -85,12 +85,12 @@ def _fixes(suspect: Suspect, sources: list[SourceLines]) -> Iterator[Fix]:
             lambda source: with_argument(source, _with_workers(source), 'multiprocessing_context="forkserver"'),
         )
         if not any(source.loaders() for source in sources):
-            yield from _each(sources, "Have libraries that make loaders start workers without a fork:", _without_fork)
+            yield from _each(sources, "Make libraries that create loaders start workers without a fork:", _without_fork)
     elif cause is Cause.UNNOTICED_DEATH:
         yield from _each(sources, "Do not ignore SIGCHLD:", _without_sigchld)
     elif cause in (Cause.NETWORK, Cause.CHILD):
-        yield from _limited(suspect)
-    if cause in _HEALED:
+        yield from _with_timeout(suspect)
+    if cause in _CURED_BY_ANTIFREEZE:
         yield from _each(
             sources,
             "antifreeze.DataLoader prevents this, or replaces the worker and names the sample. Change the import:",
@@ -99,15 +99,15 @@ def _fixes(suspect: Suspect, sources: list[SourceLines]) -> Iterator[Fix]:
 
 
 def _each(sources: list[SourceLines], words: str, change: Callable[[SourceLines], str]) -> Iterator[Fix]:
-    """Yield a fix for the first file that a change is possible in."""
+    """Yield a fix for the first file that can be changed."""
     for source in sources:
         if text := diff(source, change(source)):
             yield Fix(words=words, diff=text)
             return
 
 
-def _limited(suspect: Suspect) -> Iterator[Fix]:
-    """Yield the line that waits, with a limit."""
+def _with_timeout(suspect: Suspect) -> Iterator[Fix]:
+    """Yield the line that waits, with a timeout."""
     for frame in suspect.frames:
         source = read_source(frame, suspect.folder)
         if source is None:
@@ -117,16 +117,16 @@ def _limited(suspect: Suspect) -> Iterator[Fix]:
                 continue
             limit = "timeout=30" if name.partition(".")[0] in ("requests", "httpx") else _TIMEOUTS.get(name)
             if limit and (text := diff(source, with_argument(source, [call], limit))):
-                yield Fix(words="Give the call a limit:", diff=text)
+                yield Fix(words="Add a timeout to the call:", diff=text)
                 return
     if suspect.cause is Cause.NETWORK and suspect.frames:
         source = read_source(suspect.frames[0], suspect.folder)
         if source is not None and (text := diff(source, _with_default_timeout(source))):
-            yield Fix(words="Give sockets a limit before they are made:", diff=text)
+            yield Fix(words="Set a default timeout before sockets are created:", diff=text)
 
 
 def _with_default_timeout(source: SourceLines) -> str:
-    """Return the file with a limit for all sockets, after its imports."""
+    """Return the file with a default timeout for all sockets, after its imports."""
     imports = [node for node in source.tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
     lines = source.lines
     at = (imports[-1].end_lineno or 0) if imports else 0
@@ -138,17 +138,17 @@ def _with_default_timeout(source: SourceLines) -> str:
 
 
 def _with_workers(source: SourceLines) -> list[ast.Call]:
-    """Return the loaders that have workers: torch refuses a way to start them where there are none."""
-    return [call for call in source.loaders() if len(call.args) > _NUM_WORKERS_AT or _asks_for_workers(call)]
+    """Return the loaders that have workers: torch refuses a start method without workers."""
+    return [call for call in source.loaders() if len(call.args) > _NUM_WORKERS_POSITION or _has_workers(call)]
 
 
-def _asks_for_workers(call: ast.Call) -> bool:
+def _has_workers(call: ast.Call) -> bool:
     given = [keyword.value for keyword in call.keywords if keyword.arg == "num_workers"]
     return bool(given) and not (isinstance(given[0], ast.Constant) and given[0].value == 0)
 
 
 def _without_fork(source: SourceLines) -> str:
-    """Return the file with another way to start processes, as the first thing that it does when it is run."""
+    """Return the file with another start method, set first when it is run."""
     lines = source.lines
     guards = [node for node in source.tree.body if isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)]
     if not guards or any(name.endswith("set_start_method") for _, name in source.calls()):
@@ -189,7 +189,7 @@ def _blocks(tree: ast.Module) -> Iterator[list[ast.stmt]]:
 
 
 def _is_alone(node: ast.stmt, lines: list[str]) -> bool:
-    """Whether nothing but a comment shares its lines."""
+    """True if nothing but a comment shares its lines."""
     before = lines[node.lineno - 1].encode()[: node.col_offset]
     after = lines[(node.end_lineno or node.lineno) - 1].encode()[node.end_col_offset :].strip()
     return not before.strip() and (not after or after.startswith(b"#"))
@@ -213,7 +213,7 @@ def _with_ours(source: SourceLines) -> str:
 
 
 def _with_name(source: SourceLines, lines: list[str]) -> str:
-    """Return the file with ``antifreeze.DataLoader`` where a longer name of torch's is called."""
+    """Return the file with ``antifreeze.DataLoader`` where ``torch.utils.data.DataLoader`` is called."""
     calls = [call for call in source.loaders() if source.name(call.func) == "torch.utils.data.DataLoader"]
     calls = [call for call in calls if isinstance(call.func, ast.Attribute)]
     if not calls:

@@ -1,4 +1,4 @@
-"""The commands ``antifreeze doctor PID`` and ``antifreeze doctor report FOLDER``."""
+"""The commands ``antifreeze doctor PID``, ``doctor run`` and ``doctor report FOLDER``."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ HEALTHY, STUCK, COULD_NOT, SLOW = 0, 1, 2, 3
 CODES = {Verdict.HEALTHY: HEALTHY, Verdict.STUCK: STUCK, Verdict.SLOW: SLOW}
 """The exit codes."""
 _FROM_FOLDER = (
-    "All of this, with its commands and diffs, was read from {folder}. "
+    "This report, with its commands and diffs, was read from {folder}. "
     "Review a command or a diff before you run or apply it."
 )
 EPILOG = "Exit codes: 0 healthy, 1 stuck, 2 wrong usage or could not inspect the job, 3 slow."
 
 
-def look_at(arguments: list[str]) -> int:
+def inspect_job(arguments: list[str]) -> int:
     """Diagnose a running job and return the exit code."""
     parser = _look_parser()
     options, rest = parser.parse_known_args(arguments)
@@ -40,7 +40,7 @@ def look_at(arguments: list[str]) -> int:
     try:
         pid = find_job(options.job)
         if sys.stderr.isatty() and not options.json:
-            print(f"looking at process {pid} for up to 7 seconds; it is not stopped ...", file=sys.stderr)
+            print(f"inspecting process {pid} for up to 7 seconds; it is not stopped ...", file=sys.stderr)
         seen = observe(pid, is_enough)
     except NotFound as error:
         print(f"antifreeze doctor: {error}", file=sys.stderr)
@@ -60,12 +60,12 @@ def look_at(arguments: list[str]) -> int:
             if kept != Path(options.keep):
                 print(f"antifreeze doctor: {options.keep} exists; kept in {kept}", file=sys.stderr)
         except OSError as error:
-            print(f"antifreeze doctor: nothing is kept in {one_line(options.keep)}: {error.strerror}", file=sys.stderr)
+            print(f"antifreeze doctor: could not write to {one_line(options.keep)}: {error.strerror}", file=sys.stderr)
     return say(diagnosis, fixes, pid, as_json=options.json)
 
 
 def _refuse_rest(parser: argparse.ArgumentParser, first: str, given: list[str], rest: list[str]) -> NoReturn:
-    """Exit with what was probably meant by more arguments than a job and options."""
+    """Exit with the command that was probably meant by surplus arguments."""
     if command := closest(first, ("check", "report", "run")):
         meant = " ".join(command if word == first else word for word in given)
         parser.error(f"unknown command {first!r}\nhint: did you mean `antifreeze doctor {meant}`?")
@@ -75,7 +75,7 @@ def _refuse_rest(parser: argparse.ArgumentParser, first: str, given: list[str], 
 
 
 def report(arguments: list[str]) -> int:
-    """Diagnose a job from what was kept of it, and return the exit code."""
+    """Diagnose a job from its kept evidence, and return the exit code."""
     options = _report_parser().parse_args(arguments)
     try:
         seen, fixes = read(Path(options.folder))
@@ -90,17 +90,16 @@ def run_job(arguments: list[str]) -> int:
     options = _run_parser().parse_args(arguments)
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
-        print("antifreeze doctor run: error: missing command", file=sys.stderr)
-        print("usage: antifreeze doctor run -- python train.py", file=sys.stderr)
+        print("error: missing command. Usage: antifreeze doctor run -- python train.py", file=sys.stderr)
         return COULD_NOT
-    if not options.stall >= 1:  # what is not a number is not less, either
-        print(f"antifreeze doctor run: --stall is {options.stall:g}; it must be 1 second or more", file=sys.stderr)
+    if not options.stall >= 1:  # NaN is not less, either
+        print(f"antifreeze doctor run: error: invalid --stall: expected >= 1 s, got {options.stall:g}", file=sys.stderr)
         return COULD_NOT
     return run(command, stall_s=options.stall, folder=Path(options.keep), say=to_stderr, paper=paper_of(sys.stderr))
 
 
 def say(diagnosis: Diagnosis, fixes: tuple[Fix, ...], pid: int, *, as_json: bool, folder: str = "") -> int:
-    """Print a diagnosis, and return its exit code. ``folder``: where all of it was read, if it was not seen here."""
+    """Print a diagnosis, and return its exit code. ``folder``: where it was read from, if it is not of this machine."""
     if as_json:
         source = {"folder": one_line(folder)} if folder else {}
         print(json.dumps(as_values(diagnosis, fixes, pid) | source, indent=2))
@@ -115,8 +114,8 @@ def say(diagnosis: Diagnosis, fixes: tuple[Fix, ...], pid: int, *, as_json: bool
 def _look_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="antifreeze doctor",
-        description="Say why a running training job stands still, whatever loader it uses. It is seen from outside: "
-        "nothing is stopped, and nothing is changed.",
+        description="Explain why a running training job is stuck, whichever loader it uses. The job is inspected from "
+        "outside: nothing is stopped, and nothing is changed.",
         epilog=EPILOG,
     )
     parser.add_argument(
@@ -127,10 +126,12 @@ def _look_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
-        "--native", action="store_true", help="also the native functions of the first one; halts it for a moment"
+        "--native",
+        action="store_true",
+        help="also print the native functions of the first suspect; stops it for a moment",
     )
     parser.add_argument(
-        "--keep", metavar="FOLDER", help="keep what was seen in a new folder, for `antifreeze doctor report FOLDER`"
+        "--keep", metavar="FOLDER", help="keep the evidence in a new folder, for `antifreeze doctor report FOLDER`"
     )
     return parser
 
@@ -138,26 +139,30 @@ def _look_parser() -> argparse.ArgumentParser:
 def _run_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="antifreeze doctor run",
-        description="Start a job, watch it, and say why whenever it stands still. The job is left alone.",
+        description="Start a job, watch it, and explain each stall. The job is never stopped.",
         epilog="The exit code is that of the job.",
     )
     parser.add_argument(
-        "--stall", type=float, default=30.0, metavar="SECONDS", help="how long is too long; default: 30"
+        "--stall",
+        type=float,
+        default=30.0,
+        metavar="SECONDS",
+        help="report a stall after this time without progress; default: 30",
     )
     parser.add_argument(
         "--keep",
         metavar="FOLDER",
         default="antifreeze-doctor",
-        help="where evidence is kept: in FOLDER-RANDOM, a new folder for each run; default: %(default)s",
+        help="keep evidence in FOLDER-RANDOM, a new folder for each run; default: %(default)s",
     )
-    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="what to run")
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the command to run")
     return parser
 
 
 def _report_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="antifreeze doctor report",
-        description="Say what was found out about a job, from a folder that `--keep` or `doctor run` has written.",
+        description="Explain a job from the evidence in a folder that `--keep` or `doctor run` wrote.",
         epilog=EPILOG,
     )
     parser.add_argument("folder")

@@ -1,4 +1,4 @@
-"""Words for what was seen. Pure."""
+"""Text about a job: names of processes, the summary, and notes. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from antifreeze.doctor.job._roles import Doing, Job
 
 
 def name_of(job: Job, worker: int | None = None, pid: int | None = None) -> str:
-    """Return who a process is to a person."""
+    """Return the name of a process for a person."""
     if worker is None:
         return (
             f"rank {job.rank} (pid {job.trainer})" if job.rank is not None else f"the training process ({job.trainer})"
@@ -27,13 +27,13 @@ def name_of(job: Job, worker: int | None = None, pid: int | None = None) -> str:
 def summary(
     verdict: Verdict, suspects: Sequence[Suspect], jobs: Sequence[tuple[Job, ProcessActivity]], still_s: float
 ) -> str:
-    """Return the whole in one paragraph."""
+    """Return the diagnosis in one paragraph."""
     job, trainer = jobs[0]
     if not suspects:
         share = share_of_waiting(trainer)
         if verdict is Verdict.HEALTHY:
-            return "The job goes on."
-        return f"The job goes on, but its loop waits for data: in {share:.0%} of the looks."
+            return "The job is making progress."
+        return f"The job is making progress, but its loop waits for data in {share:.0%} of the snapshots."
     first = suspects[0]
     same = [suspect for suspect in suspects if suspect.cause is first.cause and suspect is not first]
     also = f" (and {len(same)} more like it)" if same else ""
@@ -45,12 +45,12 @@ def summary(
         text += f", at {frame.file}:{frame.line} in {frame.function}"
     text += "."
     if verdict is Verdict.STUCK:
-        stood_s = max(still_s, first.still_s)
+        stalled_s = max(still_s, first.still_s)
         text += (
-            f" {_who_waits(job, trainer, first)}Nothing has moved for {_at_least(stood_s)}; it will not end by itself."
+            f" {_who_waits(job, trainer, first)}No progress for {_at_least(stalled_s)}; this will not end by itself."
         )
     elif verdict is Verdict.SLOW:
-        text += f" {_who_waits(job, trainer, first)}No batch has come for {_at_least(still_s)}; this may end by itself."
+        text += f" {_who_waits(job, trainer, first)}No batch for {_at_least(still_s)}; this may end by itself."
     return text
 
 
@@ -69,26 +69,26 @@ def _capital(text: str) -> str:
 
 
 def share_of_waiting(trainer: ProcessActivity) -> float:
-    """Return in how many of the looks the loop waited for data."""
+    """Return the share of snapshots in which the loop waited for data."""
     return sum(doing is Doing.DATA for doing in trainer.doings) / len(trainer.doings)
 
 
 def where_time_goes(jobs: Iterable[tuple[Job, ProcessActivity]], workers: Iterable[ProcessActivity]) -> Iterator[str]:
-    """Yield where trainers and workers were found most often."""
+    """Yield where trainers and workers were seen most often."""
     for job, trainer in jobs:
         if trainer.last.frames:
             counts = Counter(doing.value for doing in trainer.doings)
             parts = ", ".join(
-                f"{count} of {len(trainer.doings)} looks: it {what}" for what, count in counts.most_common(2)
+                f"{what} ({count} of {len(trainer.doings)} snapshots)" for what, count in counts.most_common(2)
             )
-            yield f"{name_of(job)}: {parts}{_lines([trainer])}"
+            yield f"{name_of(job)} {parts}{_lines([trainer])}"
     working = [worker for worker in workers if not worker.always(Doing.IDLE)]
     if working:
         yield f"workers: {len(working)} at work{_lines(working)}"
 
 
 def with_places(suspects: Sequence[Suspect], jobs: Sequence[tuple[Job, ProcessActivity]]) -> tuple[Suspect, ...]:
-    """Return suspects that wait for other ranks with where those are: whoever is elsewhere holds up the rest."""
+    """Return the suspects, those that wait for other ranks with the location of every rank."""
     places = []
     for job, trainer in jobs:
         frames = user_frames(trainer.last.frames, 1)
@@ -103,11 +103,11 @@ def with_places(suspects: Sequence[Suspect], jobs: Sequence[tuple[Job, ProcessAc
     )
 
 
-def _lines(standings: Iterable[ProcessActivity]) -> str:
-    """Return the lines of the user at which processes were found most often."""
+def _lines(activities: Iterable[ProcessActivity]) -> str:
+    """Return the user's lines at which processes were seen most often."""
     counts: Counter[str] = Counter()
-    for standing in standings:
-        for look, doing in zip(standing.seen, standing.doings, strict=True):
+    for activity in activities:
+        for look, doing in zip(activity.seen, activity.doings, strict=True):
             frames = user_frames(look.frames, 1)
             if frames and doing is not Doing.IDLE:
                 counts[str(frames[0])] += 1
@@ -116,8 +116,8 @@ def _lines(standings: Iterable[ProcessActivity]) -> str:
     return f"; mostly at {', '.join(parts)}" if parts else ""
 
 
-def missing(seen: Observation) -> Iterator[str]:
-    """Yield what could not be seen, and how to see it."""
+def missing_lines(seen: Observation) -> Iterator[str]:
+    """Yield what was not visible, and how to make it visible."""
     errors = Counter(p.stacks_error for p in seen.snapshots[-1].processes if p.stacks_error)
     for error, count in errors.most_common(2):
         yield f"no Python lines of {count} process{'es' if count > 1 else ''}: {error}"

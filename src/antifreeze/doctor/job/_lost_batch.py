@@ -1,4 +1,4 @@
-"""Every worker is idle, and the training loop waits for a batch: where has it gone? Pure."""
+"""Every worker is idle, and the training loop waits for a batch: why the batch was lost. Pure."""
 
 from __future__ import annotations
 
@@ -7,50 +7,30 @@ from collections.abc import Iterator
 from antifreeze.diagnosis import Cause, Finding, user_frames
 from antifreeze.doctor.job._diagnosis import Confidence, Suspect
 from antifreeze.doctor.job._job_messages import name_of
-from antifreeze.doctor.job._observation import Observation
+from antifreeze.doctor.job._observation import Machine, Observation, Process
 from antifreeze.doctor.job._process_activity import ProcessActivity
 from antifreeze.doctor.job._resource_limits import descriptor_lines, more_lines
 from antifreeze.doctor.job._roles import Job
 
-_WORDS = {Cause.OUT_OF_MEMORY: "waits for a worker that the kernel has killed because memory ran out"}
-_SMALL = 128 << 20
-"""Containers have 64 MB unless somebody asks for more."""
+_KILLED_WORKER = "waits for a worker that the kernel killed because memory ran out"
+_SMALL_SHM_NBYTES = 128 << 20
+"""Containers have 64 MB by default."""
 
 
-def lost(seen: Observation, job: Job, trainer: ProcessActivity, num_workers: int) -> Suspect:
-    """Return why a training loop waits for what no worker makes."""
+def lost_batch(seen: Observation, job: Job, trainer: ProcessActivity, num_workers: int) -> Suspect:
+    """Return why a training loop waits for a batch that no worker is making."""
     machine = seen.machine
-    lines = [_workers(num_workers), *trainer.finding.evidence_lines]
-    killed = bool(machine.group.oom_kills)
-    if killed and (trainer.last.ignores_children or num_workers == 0):
-        cause = Cause.OUT_OF_MEMORY
-        confidence = Confidence.CERTAIN if machine.group.new_oom_kills else Confidence.LIKELY
-        if trainer.last.ignores_children:
-            lines.insert(1, "the training process ignores SIGCHLD, and is not told of the end of a worker")
-    elif trainer.last.ignores_children:
-        cause, confidence = Cause.UNNOTICED_DEATH, Confidence.CERTAIN
-        lines.insert(1, "the training process ignores SIGCHLD")
-    elif said := machine.last_error:
-        full = any(word in said for word in ("No space left", "unable to allocate shared memory", "unable to mmap"))
-        cause, confidence = Cause.SHARED_MEMORY if full else Cause.LOST_BATCH, Confidence.CERTAIN
-        lines.insert(1, f"a thread that sends batches has printed: {said}")
-    elif machine.shm_failed:
-        cause, confidence = Cause.SHARED_MEMORY, Confidence.CERTAIN
-        lines.insert(1, f"pieces of shared memory that lie empty in /dev/shm: {machine.shm_failed}")
-    elif machine.shm_nbytes and (machine.shm_nbytes <= _SMALL or machine.shm_free_nbytes < machine.shm_nbytes // 20):
-        cause, confidence = Cause.SHARED_MEMORY, Confidence.POSSIBLE
-    elif num_workers == 0:
-        cause, confidence = Cause.UNNOTICED_DEATH, Confidence.LIKELY
-    else:
-        cause, confidence = Cause.LOST_BATCH, Confidence.LIKELY
+    cause, confidence = _cause(machine, trainer.last, num_workers)
+    lines = [_workers(num_workers), *_signs(cause, machine, trainer.last), *trainer.finding.evidence_lines]
     if cause is Cause.SHARED_MEMORY:
-        size = f"{machine.shm_nbytes / 1e6:,.0f} MB, of which {machine.shm_free_nbytes / 1e6:,.0f} MB are free"
-        lines.append(f"size of /dev/shm: {size}")
+        free = f"{machine.shm_free_nbytes / 1e6:,.0f} MB"
+        lines.append(f"size of /dev/shm: {machine.shm_nbytes / 1e6:,.0f} MB, {free} of them free")
     lines += [*more_lines(seen, trainer.last, cause), *_files_of_workers(seen, job)]
+    words = _KILLED_WORKER if cause is Cause.OUT_OF_MEMORY else ""
     return Suspect(
         pid=trainer.last.pid,
         name=name_of(job),
-        finding=Finding(cause=cause, evidence_lines=tuple(lines), words=_WORDS.get(cause, "")),
+        finding=Finding(cause=cause, evidence_lines=tuple(lines), words=words),
         confidence=confidence,
         still_s=trainer.looked_s,
         frames=user_frames(trainer.last.frames),
@@ -58,8 +38,35 @@ def lost(seen: Observation, job: Job, trainer: ProcessActivity, num_workers: int
     )
 
 
+def _cause(machine: Machine, trainer: Process, num_workers: int) -> tuple[Cause, Confidence]:
+    """Return the cause that the strongest sign shows, and how sure it is."""
+    if machine.group.oom_kills and (trainer.ignores_sigchld or num_workers == 0):
+        return Cause.OUT_OF_MEMORY, Confidence.CERTAIN if machine.group.new_oom_kills else Confidence.LIKELY
+    if trainer.ignores_sigchld:
+        return Cause.UNNOTICED_DEATH, Confidence.CERTAIN
+    if machine.last_error:
+        return Cause.SHARED_MEMORY if machine.is_shm_exhausted else Cause.LOST_BATCH, Confidence.CERTAIN
+    if machine.shm_failed:
+        return Cause.SHARED_MEMORY, Confidence.CERTAIN
+    if 0 < machine.shm_nbytes <= _SMALL_SHM_NBYTES or machine.shm_free_nbytes < machine.shm_nbytes // 20:
+        return Cause.SHARED_MEMORY, Confidence.POSSIBLE
+    return Cause.UNNOTICED_DEATH if num_workers == 0 else Cause.LOST_BATCH, Confidence.LIKELY
+
+
+def _signs(cause: Cause, machine: Machine, trainer: Process) -> Iterator[str]:
+    """Yield what the cause was decided by."""
+    if trainer.ignores_sigchld:
+        yield "the training process ignores SIGCHLD, and does not learn that a worker exited"
+    elif cause is Cause.OUT_OF_MEMORY:
+        return
+    elif machine.last_error:
+        yield f"a thread that sends batches printed: {machine.last_error}"
+    elif machine.shm_failed:
+        yield f"empty files of shared memory in /dev/shm: {machine.shm_failed}"
+
+
 def _files_of_workers(seen: Observation, job: Job) -> Iterator[str]:
-    """Yield which workers may hardly open more files: then a batch cannot be sent."""
+    """Yield which workers have reached their limit of open files: then a batch cannot be sent."""
     for process in seen.snapshots[-1].processes:
         if process.pid in job.workers:
             who = name_of(job, worker=job.workers.index(process.pid), pid=process.pid)
@@ -70,5 +77,5 @@ def _workers(num_workers: int) -> str:
     if num_workers == 0:
         return "there are no worker processes, and the training loop waits for them"
     if num_workers == 1:
-        return "its worker was idle whenever it was looked at: it waits for work"
-    return f"its {num_workers} workers were idle whenever they were looked at: they wait for work"
+        return "its worker was idle in every observation: it waits for work"
+    return f"its {num_workers} workers were idle in every observation: they wait for work"

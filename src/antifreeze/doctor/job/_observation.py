@@ -1,4 +1,4 @@
-"""What was seen of a job: plain values, which can be kept in a file and judged elsewhere."""
+"""What was observed of a job: plain values that can be kept in a file and judged elsewhere."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from antifreeze.core import forms
 from antifreeze.diagnosis import Frame, TargetKind
 from antifreeze.doctor._cgroup import GroupMemory
 
-_BEYOND = 1 << 63
-VERSION = 1
-"""Of the form in which it is kept."""
+_MAX_INTEGER = 1 << 63
+VERSION = 2
+"""The version of the file format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,46 +34,46 @@ class Thread:
     """What the descriptor refers to, for messages."""
     target_kind: TargetKind = TargetKind.UNKNOWN
     path: str = ""
-    """The file that its call is about, where that shows."""
+    """The file that its system call is about, if known."""
     mount: str = ""
-    """Where that file lies: ``/data (nfs4, server:/export)``."""
+    """The mount of that file: ``/data (nfs4, server:/export)``."""
     sectors: int = 0
-    """How much the disk that it lies on has read and written so far, for whomever; 0 where nobody tells."""
+    """What the disk of that file has read and written so far, for any process; 0 where the kernel does not say."""
     wakes: int = 0
-    """How often it has begun to wait."""
+    """How often it started to wait."""
     cpu_s: float = 0.0
     idle_s: float | None = None
-    """Seconds since it last ran, where the kernel tells."""
+    """Seconds since it last ran, where the kernel says so."""
     limit_s: float | None = None
-    """How much longer its call waits at most: infinite, if it has no limit. None: not known."""
+    """How much longer its call waits at most: infinite if it has no limit. None: unknown."""
     shared: bool = False
-    """Whether the lock that it waits for can be released by another process."""
+    """True if the lock that it waits for can be released by another process."""
     owner: int = 0
-    """The thread that holds the lock, where the lock tells."""
+    """The thread that holds the lock, where the lock says so."""
     libraries: tuple[str, ...] = ()
-    """Native libraries that it has called into, innermost first."""
+    """Native libraries that it called into, innermost first."""
 
     @property
-    def starves(self) -> bool:
-        """Whether it waits for memory in a control group that is full, and in which the kernel may not kill."""
+    def is_out_of_memory(self) -> bool:
+        """True if it waits for memory in a full control group whose processes the kernel may not kill."""
         return "mem_cgroup_oom" in self.wchan
 
     @property
-    def gives_birth(self) -> bool:
-        """Whether it waits for a process that it has started to begin its program."""
+    def is_spawning(self) -> bool:
+        """True if it waits for a process that it started to run its program."""
         return self.state == "D" and self.syscall in ("vfork", "clone", "clone3")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
-    """The Python lines that a thread stands on, innermost first."""
+    """The Python lines of a thread, innermost first."""
 
     tid: int
     name: str = ""
     frames: tuple[Frame, ...] = ()
     holds_gil: bool = False
     sample: str = ""
-    """The index of the sample that torch asks the dataset for, as far as it can be seen."""
+    """The index of the sample that torch asks the dataset for, if visible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,20 +84,20 @@ class Process:
     parent: int = 0
     name: str = ""
     program: str = ""
-    """The file that it runs, such as ``python3.11``; a process may give itself another name."""
+    """The file that it runs, such as ``python3.11``; a process may choose another name."""
     command: tuple[str, ...] = ()
-    """How it was started, without what looks like a secret."""
+    """Its command line, without what looks like a secret."""
     folder: str = ""
-    """Where it runs: file names in its stacks may be relative to it."""
+    """Its working directory: file names in its stacks may be relative to it."""
     state: str = ""
     cpu_s: float = 0.0
     read_bytes: int = 0
     written_bytes: int = 0
     rss_nbytes: int = 0
     files: int = 0
-    most_files: int = 0
-    ignores_children: bool = False
-    """Whether it ignores SIGCHLD, so that it is not told of the end of its children."""
+    max_files: int = 0
+    ignores_sigchld: bool = False
+    """True if it ignores SIGCHLD, so that it does not learn that a child exited."""
     rank: int | None = None
     threads: tuple[Thread, ...] = ()
     stacks: tuple[Stack, ...] = ()
@@ -108,6 +108,11 @@ class Process:
     def main(self) -> Thread:
         """The main thread."""
         return next((thread for thread in self.threads if thread.tid == self.pid), Thread(tid=self.pid))
+
+    @property
+    def is_python(self) -> bool:
+        """True if it runs Python, by its stacks or its names."""
+        return bool(self.frames) or any("python" in word for word in (self.program, self.name, *self.command[:1]))
 
     @property
     def sample(self) -> str:
@@ -134,49 +139,51 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What the job has to live with."""
+    """The machine as the job sees it."""
 
     cores: int = 0
     shm_nbytes: int = 0
     shm_free_nbytes: int = 0
     shm_failed: int = 0
-    """How many pieces of shared memory lie there empty: torch leaves their names behind when there was no room."""
+    """Number of empty shared memory files: torch leaves them behind when there is no room."""
     memory_nbytes: int = 0
     memory_free_nbytes: int = 0
     oom_kills: int = 0
     group: GroupMemory = dataclasses.field(default_factory=GroupMemory)
-    """Of the control groups that the job's first process is in."""
+    """Of the control groups of the job's first process."""
     last_error: str = ""
-    """The last error that was printed by a thread which sends batches, if the job's stderr is a file."""
+    """The last error printed by a thread that sends batches, if the job's stderr is a file."""
+    is_shm_exhausted: bool = False
+    """True if that error says that shared memory is full."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What was seen of a job over some seconds."""
+    """What was observed of a job over a few seconds."""
 
     root: int
     snapshots: tuple[Snapshot, ...]
     machine: Machine = Machine()
     still_s: float = 0.0
-    """How long the job had stood still before, when somebody has watched it."""
+    """How long the job had been stalled before, if it was watched."""
     version: int = VERSION
 
 
 def to_values(seen: Observation) -> dict[str, Any]:
-    """Return it as values that JSON knows."""
+    """Return an observation as JSON values."""
     return dataclasses.asdict(seen)
 
 
 def from_values(values: Any) -> Observation:
-    """Return what ``to_values`` was given. Anything else raises ValueError."""
+    """Return the observation that ``to_values`` was given; raise ValueError for anything else."""
     try:
         if (version := values["version"]) != VERSION:
-            raise ValueError(f"it is of version {forms.shown(version)}, and this program reads version {VERSION}")
+            raise ValueError(f"unsupported version: expected {VERSION}, got {forms.shown(version)}")
         seen: Observation = _made(Observation, values)
     except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise ValueError(f"it does not hold what was seen of a job ({type(error).__name__}: {error!s:.300})") from error
+        raise ValueError(f"not a recorded job ({type(error).__name__}: {error!s:.300})") from error
     if not seen.snapshots or not all(snapshot.processes for snapshot in seen.snapshots):
-        raise ValueError("nothing was seen")
+        raise ValueError("the recording has no processes")
     return seen
 
 
@@ -186,7 +193,7 @@ def _types(kind: type) -> dict[str, Any]:
 
 
 def _made(kind: Any, value: Any) -> Any:
-    """Return a value of this type: records are made of dicts, and tuples of lists."""
+    """Return a value of this type: dataclasses are made from dicts, and tuples from lists."""
     if dataclasses.is_dataclass(kind):
         known = _types(typing.cast(type, kind))
         return kind(**{name: _made(known[name], part) for name, part in value.items()})  # type: ignore[operator]
@@ -194,14 +201,14 @@ def _made(kind: Any, value: Any) -> Any:
         return kind(value)
     if typing.get_origin(kind) is tuple:
         of = typing.get_args(kind)[0]
-        if not isinstance(value, list | tuple):  # a text has parts, too
-            raise TypeError(f"{forms.shown(value)} is not a list")
+        if not isinstance(value, list | tuple):  # a text has elements, too
+            raise TypeError(f"expected a list, got {forms.shown(value)}")
         return tuple(_made(of, part) for part in value)
     allowed = typing.get_args(kind) if typing.get_origin(kind) in (types.UnionType, typing.Union) else (kind,)
     if type(value) is int and float in allowed:
         value = float(value)
     is_flag = isinstance(value, bool) and bool not in allowed
-    is_huge = type(value) is int and abs(value) >= _BEYOND
+    is_huge = type(value) is int and abs(value) >= _MAX_INTEGER
     if is_flag or is_huge or not isinstance(value, allowed) or (type(value) is float and math.isnan(value)):
-        raise TypeError(f"{forms.shown(value)} is not {kind}")
+        raise TypeError(f"expected {kind}, got {forms.shown(value)}")
     return value

@@ -12,17 +12,17 @@ from antifreeze.core import children_of, natural, one_line, open_regular, redact
 from antifreeze.diagnosis import oom_kills, read_proc, rss_of
 from antifreeze.doctor._cgroup import memory_of
 from antifreeze.doctor.job._observation import Machine, Process, Thread
-from antifreeze.doctor.job._open_files_of import FileTarget, place_of
-from antifreeze.doctor.job._wait_channels import Wait, libraries_of, wait_of
+from antifreeze.doctor.job._wait_channels import FileTarget, Wait, libraries_of, place_of, wait_of
 
 _PROC = Path("/proc")
 _SIGCHLD_BIT = 1 << 16
-_MOST_PROCESSES = 512
-_MOST_THREADS = 64
+_MAX_PROCESSES = 512
+_MAX_THREADS = 64
 _TAIL_NBYTES = 64 * 1024
-_RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "LOCAL_RANK")
+_SHM_EXHAUSTED = ("No space left", "unable to allocate shared memory", "unable to mmap")
+_RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "LOCAL_RANK")
 _RISKY_STATES = ("D", "Z", "X", "")
-"""A process that waits for a dead disk may hold the lock which its command line and its maps are read under."""
+"""A process that waits for a dead disk may hold the lock that reading its command line and maps needs."""
 
 
 def tree(root: int, *, proc: Path = _PROC) -> list[int]:
@@ -30,13 +30,13 @@ def tree(root: int, *, proc: Path = _PROC) -> list[int]:
     found = [root]
     for pid in found:
         found += [child for child in children_of(pid, proc=proc) if child not in found]
-        if len(found) > _MOST_PROCESSES:
+        if len(found) > _MAX_PROCESSES:
             break
-    return found[:_MOST_PROCESSES]
+    return found[:_MAX_PROCESSES]
 
 
 def read_process(pid: int, *, closely: bool = True, proc: Path = _PROC) -> Process | None:
-    """Return what ``/proc`` tells of a process, or None when it is gone. ``closely``: with the waits of all threads."""
+    """Return what ``/proc`` says about a process, or None if it exited; ``closely``: with its main thread's wait."""
     home = proc / str(pid)
     fields = _text(home / "stat").rpartition(")")[2].split()
     if len(fields) < 15:
@@ -57,20 +57,20 @@ def read_process(pid: int, *, closely: bool = True, proc: Path = _PROC) -> Proce
         written_bytes=_number(moved.get("wchar", "")),
         rss_nbytes=rss_of(pid, proc=proc),
         files=sum(1 for _ in _entries(home / "fd")),
-        most_files=_most_files(_text(home / "limits")),
-        ignores_children=bool(_mask(status.get("SigIgn", "")) & _SIGCHLD_BIT),
+        max_files=_max_files(_text(home / "limits")),
+        ignores_sigchld=bool(_mask(status.get("SigIgn", "")) & _SIGCHLD_BIT),
         rank=_rank(home) if safe else None,
         threads=tuple(_threads(pid, closely and safe, proc)),
     )
 
 
 def command_of(pid: int, *, proc: Path = _PROC) -> tuple[str, ...]:
-    """Return the words that a process was started with."""
+    """Return the command line of a process."""
     return tuple(_text(proc / str(pid) / "cmdline").rstrip("\0").split("\0"))
 
 
 def read_machine(pid: int, *, proc: Path = _PROC) -> Machine:
-    """Return what a job has to live with: /dev/shm as it sees it, and the memory of the machine."""
+    """Return the machine as a job sees it: /dev/shm, memory, and the control group."""
     folder = proc / str(pid) / "root/dev/shm"
     ours = tuple(f"torch_{member}_" for member in tree(pid, proc=proc))
     try:
@@ -78,6 +78,7 @@ def read_machine(pid: int, *, proc: Path = _PROC) -> Machine:
     except OSError:
         shm = None
     memory = dict(line.partition(":")[::2] for line in _text(proc / "meminfo").splitlines())
+    last_error = _last_error(proc / str(pid) / "fd" / "2")
     return Machine(
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 0,
         shm_nbytes=shm.total if shm else 0,
@@ -87,12 +88,13 @@ def read_machine(pid: int, *, proc: Path = _PROC) -> Machine:
         memory_free_nbytes=1024 * _number(memory.get("MemAvailable", "").replace("kB", "")),
         oom_kills=oom_kills(),
         group=memory_of(pid, root=proc.parent),
-        last_error=_last_error(proc / str(pid) / "fd" / "2"),
+        last_error=last_error,
+        is_shm_exhausted=_is_shm_exhausted(last_error),
     )
 
 
 def _last_error(stderr: Path) -> str:
-    """Return how the last traceback of a queue's feeder ended, if the errors of a process go to a file."""
+    """Return how the last traceback of a queue's feeder thread ended, if stderr of a process is a file."""
     try:
         handle = open_regular(stderr)
         try:
@@ -106,18 +108,23 @@ def _last_error(stderr: Path) -> str:
     return one_line(next((line for line in lines[1:] if line and not line.startswith(" ")), ""))
 
 
+def _is_shm_exhausted(error: str) -> bool:
+    """True if an error of torch says that shared memory is full: it has no type that would."""
+    return any(phrase in error for phrase in _SHM_EXHAUSTED)
+
+
 def _threads(pid: int, closely: bool, proc: Path) -> Iterator[Thread]:
     libraries = libraries_of(pid, proc=proc) if closely else ()
     now_s = _ran_s(proc / "thread-self" / "sched")
     names = (natural(entry) for entry in _entries(proc / str(pid) / "task"))
-    tids = sorted(tid for tid in names if tid is not None)[:_MOST_THREADS]
+    tids = sorted(tid for tid in names if tid is not None)[:_MAX_THREADS]
     looks = {tid: read_proc(pid, tid, proc=proc) for tid in tids}
-    # Its memory can be read unless a thread waits inside of the kernel for the right to change it.
+    # Reading its memory blocks while one of its threads waits inside the kernel to change the mappings.
     may_read = not any(seen.state == "D" for tid, seen in looks.items() if tid != pid)
     for tid in tids:
         home = proc / str(pid) / "task" / str(tid)
         seen = looks[tid]
-        # Where the main thread is, everything is wanted; of the others only whether they move.
+        # The main thread is described in full; of the others it matters only whether they make progress.
         wait = wait_of(pid, seen, libraries, proc=proc) if closely and tid == pid else Wait()
         place = place_of(pid, seen, may_read=may_read, proc=proc) if tid == pid else FileTarget()
         ran_s = _ran_s(home / "sched")
@@ -145,9 +152,9 @@ def _threads(pid: int, closely: bool, proc: Path) -> Iterator[Thread]:
 
 
 def _ran_s(path: Path) -> float:
-    """Return when a thread was last seen running, by the clock of the scheduler; 0 where the kernel does not tell."""
+    """Return when a thread last ran, by the clock of the scheduler; 0 where the kernel does not say."""
     if path.parent.name == "thread-self":
-        time.sleep(0.002)  # so that this thread itself has just begun to run
+        time.sleep(0.002)  # so that this thread itself has just started to run
     for line in _text(path).splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "se.exec_start":
@@ -156,13 +163,13 @@ def _ran_s(path: Path) -> float:
 
 
 def _rank(home: Path) -> int | None:
-    """Return the rank that the launcher has given to a process. Nothing else of the environment is kept."""
+    """Return the rank that the launcher assigned to a process. Nothing else of the environment is kept."""
     pairs = dict(word.partition("=")[::2] for word in _text(home / "environ").split("\0"))
-    said = (natural(pairs.get(name, "")) for name in _RANKS)
+    said = (natural(pairs.get(name, "")) for name in _RANK_VARIABLES)
     return next((rank for rank in said if rank is not None), None)
 
 
-def _most_files(limits: str) -> int:
+def _max_files(limits: str) -> int:
     line = next((line for line in limits.splitlines() if line.startswith("Max open files")), "")
     return _number(line.removeprefix("Max open files").split()[0]) if line else 0
 
@@ -170,7 +177,7 @@ def _most_files(limits: str) -> int:
 def _entries(folder: Path) -> Iterator[str]:
     try:
         yield from (entry.name for entry in folder.iterdir())
-    except OSError:  # it has gone, or belongs to somebody else
+    except OSError:  # it has exited, or belongs to another user
         return
 
 

@@ -1,4 +1,4 @@
-"""A diagnosis as text for a person under stress, or as values for a program."""
+"""Renders a diagnosis as text, or as values for JSON."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from antifreeze.doctor._terminal import Paper, clean_values
 from antifreeze.doctor.job._diagnosis import Diagnosis, Suspect, Verdict
 from antifreeze.doctor.job._fix import Fix
 
-_MOST_SUSPECTS = 4
+_MAX_SUSPECTS = 4
 
 
 def as_text(diagnosis: Diagnosis, fixes: tuple[Fix, ...], paper: Paper) -> str:
-    """Return the verdict and the paragraph first, then why, then what to do."""
+    """Return the verdict and its summary, then the evidence, then what to do."""
     shade = {Verdict.STUCK: paper.red, Verdict.SLOW: paper.yellow, Verdict.HEALTHY: paper.green}[diagnosis.verdict]
     head = paper.wrap(f"{diagnosis.verdict.value.upper()}: {diagnosis.summary}")
     parts = [head.replace(diagnosis.verdict.value.upper(), shade(diagnosis.verdict.value.upper()), 1)]
     if diagnosis.suspects:
         parts.append(_suspect(diagnosis.suspects[0], paper))
         parts.append(_what_to_do(diagnosis.suspects[0], fixes, paper))
-    others = diagnosis.suspects[1:_MOST_SUSPECTS]
+    others = diagnosis.suspects[1:_MAX_SUSPECTS]
     if others:
         parts.append(paper.bold("also") + "\n" + "".join(_row(suspect, paper) for suspect in others))
         left = len(diagnosis.suspects) - 1 - len(others)
@@ -43,13 +43,13 @@ def _what_to_do(suspect: Suspect, fixes: tuple[Fix, ...], paper: Paper) -> str:
         text += "\n" + paper.wrap(fix.words, "  ", "  ")
         if fix.command:
             text += f"    {paper.bold(one_line(fix.command))}\n"
-        # A diff that was wrapped or indented cannot be applied.
+        # A diff that is wrapped or indented cannot be applied.
         text += "".join(_coloured(line, paper) for line in _rows(fix.diff))
     return f"{text}\n  {paper.dim(suspect.link)}\n"
 
 
 def _rows(diff: str) -> list[str]:
-    """Return the lines of a diff as they are, but for what would steer a terminal."""
+    """Return the lines of a diff without terminal control characters."""
     return clean_block(diff).splitlines(keepends=True)
 
 
@@ -67,7 +67,7 @@ def _row(suspect: Suspect, paper: Paper) -> str:
 
 
 def as_values(diagnosis: Diagnosis, fixes: tuple[Fix, ...], pid: int) -> dict[str, Any]:
-    """Return everything as values that JSON knows. The keys are a promise."""
+    """Return the diagnosis as JSON values. The keys are public."""
     values = {
         "pid": pid,
         "verdict": diagnosis.verdict.value,

@@ -1,4 +1,4 @@
-"""Who is who in a job, and what a process is doing, by its Python lines. Pure."""
+"""The role of each process in a job, and what it is doing, by its Python lines. Pure."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from antifreeze.doctor.job._observation import Process, Snapshot
 
 
 class Doing(enum.Enum):
-    """What a main thread is about."""
+    """What a main thread is doing. The value completes a sentence about the process."""
 
     DATA = "waits for data from its workers"
     STARTS = "starts workers"
     ENDS = "waits for its workers to end"
     COLLECTIVE = "is in a collective with the other ranks"
-    CHILDREN = "waits for processes that it has started"
+    CHILDREN = "waits for processes that it started"
     IDLE = "waits for work"
     OWN = "runs the program's own code"
-    UNKNOWN = "does something that cannot be seen"
+    UNKNOWN = "does something that is not visible"
 
 
 _COLLECTIVE = ("/torch/distributed/distributed_c10d.py", "/torch/distributed/c10d_logger.py")
@@ -27,7 +27,9 @@ _BACKWARD = "/torch/autograd/graph.py"
 _LOADER = "/torch/utils/data/dataloader.py"
 _WORKER = "/torch/utils/data/_utils/worker.py"
 _FROM_WORKERS = frozenset({"_try_get_data", "_get_data"})
-_ENDING = frozenset({"_shutdown_workers", "_exit_function", "join", "_shutdown", "_wait_for_tstate_lock", "__del__"})
+_SHUTDOWN_FUNCTIONS = frozenset(
+    {"_shutdown_workers", "_exit_function", "join", "_shutdown", "_wait_for_tstate_lock", "__del__"}
+)
 _LAUNCHERS = (
     "/torch/multiprocessing/spawn.py",
     "/torch/distributed/elastic/",
@@ -57,72 +59,72 @@ class Job:
     rank: int | None
 
 
-def function_at(frames: tuple[Frame, ...], file: str, functions: frozenset[str] = frozenset()) -> bool:
-    """Whether one of the frames is in this file, and in one of these functions if any are named."""
+def has_frame(frames: tuple[Frame, ...], file: str, functions: frozenset[str] = frozenset()) -> bool:
+    """True if one of the frames is in this file, and in one of these functions if there are any."""
     return any(file in frame.file and (not functions or frame.function in functions) for frame in frames)
 
 
 def doing(process: Process) -> Doing:
-    """Return what the main thread of a process is about."""
+    """Return what the main thread of a process is doing."""
     frames = process.frames
     if not frames:
         return Doing.UNKNOWN
-    called = _above_the_user(frames)
-    if function_at(frames, _WORKER, frozenset({"_worker_loop"})) or is_our_worker(process):
+    called = _called_by_user(frames)
+    if has_frame(frames, _WORKER, frozenset({"_worker_loop"})) or is_our_worker(process):
         return Doing.IDLE if _is_idle(frames) else Doing.OWN
     if any(frame.file.endswith(_COLLECTIVE) for frame in called):
         return Doing.COLLECTIVE
-    if function_at(called, _BACKWARD) and process.rank is not None:  # where ranks exchange their gradients
+    if has_frame(called, _BACKWARD) and process.rank is not None:  # where ranks exchange their gradients
         return Doing.COLLECTIVE
-    if function_at(called, _LOADER, _FROM_WORKERS) or any(part in f.file for f in called for part in _OURS_WAITING):
+    if has_frame(called, _LOADER, _FROM_WORKERS) or any(part in f.file for f in called for part in _OURS_WAITING):
         return Doing.DATA
-    if function_at(called, "/multiprocessing/popen_") and function_at(
+    if has_frame(called, "/multiprocessing/popen_") and has_frame(
         called, "/multiprocessing/process.py", frozenset({"start"})
     ):
         return Doing.STARTS
-    if _is_ending(called):
+    if _is_shutting_down(called):
         return Doing.ENDS
-    if function_at(called, "/multiprocessing/pool.py") or function_at(called, "/concurrent/futures/process.py"):
+    if has_frame(called, "/multiprocessing/pool.py") or has_frame(called, "/concurrent/futures/process.py"):
         return Doing.DATA
     nearest = next((frame.file for frame in called if not is_standard(frame) or "/subprocess.py" in frame.file), "")
     return Doing.CHILDREN if any(part in nearest for part in _LAUNCHERS) else Doing.OWN
 
 
 def is_our_worker(process: Process) -> bool:
-    """Whether it is a worker of antifreeze."""
+    """True if it is a worker of antifreeze."""
     return process.name.startswith("af-worker")
 
 
 def is_worker(process: Process) -> bool:
-    """Whether it is a worker of a data loader, or another child that multiprocessing has started for a program."""
+    """True if it is a worker of a data loader, or another child that multiprocessing started."""
     if is_our_worker(process) or process.name.startswith("pt_data_worker"):
         return True
     if is_helper(process):
         return False
     return (
-        function_at(process.frames, _WORKER)
-        or function_at(process.frames, "/multiprocessing/process.py", frozenset({"_bootstrap"}))
+        has_frame(process.frames, _WORKER)
+        or has_frame(process.frames, "/multiprocessing/process.py", frozenset({"_bootstrap"}))
         or "--multiprocessing-fork" in process.command
     )
 
 
 def is_helper(process: Process) -> bool:
-    """Whether it only serves the others: a tracker, a server that forks, a fork server."""
-    if process.name.startswith(("af-forkserver", "af-modules", "af-template")) or function_at(
+    """True if it only serves the other processes: a resource tracker, a manager of shared memory, a fork server."""
+    if process.name.startswith(("af-forkserver", "af-modules", "af-template")) or has_frame(
         process.frames, "/multiprocessing/resource_tracker.py"
     ):
         return True
     words = " ".join(process.command)
     if not any(helper in words for helper in _HELPERS):
         return False
-    # What a fork server has forked has its command line, too.
-    return not function_at(process.frames, "/multiprocessing/forkserver.py", frozenset({"_serve_one"}))
+    # A fork of a fork server has the same command line.
+    return not has_frame(process.frames, "/multiprocessing/forkserver.py", frozenset({"_serve_one"}))
 
 
 def was_forked(process: Process, parent: Process | None) -> bool:
-    """Whether it is a copy of its parent, with all that the parent had in use."""
+    """True if it was forked from its parent, with everything that the parent had in use."""
     if process.frames:
-        return function_at(process.frames, "/multiprocessing/popen_fork.py", frozenset({"_launch"})) or function_at(
+        return has_frame(process.frames, "/multiprocessing/popen_fork.py", frozenset({"_launch"})) or has_frame(
             process.frames, "/multiprocessing/context.py", frozenset({"_Popen"})
         )
     return parent is not None and bool(process.command) and process.command == parent.command and not is_helper(parent)
@@ -131,15 +133,15 @@ def was_forked(process: Process, parent: Process | None) -> bool:
 def find_jobs(snapshot: Snapshot) -> tuple[Job, ...]:
     """Return the training processes of a tree, each with its workers, in the order of their ranks."""
     by_pid = {process.pid: process for process in snapshot.processes}
-    by_pid = {pid: process for pid, process in by_pid.items() if not _is_unborn(process, by_pid)}
-    born = tuple(by_pid.values())
-    trainers = [p for p in born if _is_python(p) and not is_helper(p) and _is_rank(p, by_pid)]
+    by_pid = {pid: process for pid, process in by_pid.items() if not _is_being_spawned(process, by_pid)}
+    started = tuple(by_pid.values())
+    trainers = [p for p in started if p.is_python and not is_helper(p) and _is_rank(p, by_pid)]
     launchers = {p.parent for p in trainers} | {a for p in trainers for a in _ancestors(p, by_pid)}
-    trainers = [p for p in trainers if p.pid not in launchers or not _launches(p)]
+    trainers = [p for p in trainers if p.pid not in launchers or not _is_launcher(p)]
     found = [
         Job(
             p.pid,
-            tuple(w.pid for w in born if _trainer_of(w, by_pid, {t.pid for t in trainers}) == p.pid),
+            tuple(w.pid for w in started if _trainer_of(w, by_pid, {t.pid for t in trainers}) == p.pid),
             p.rank,
         )
         for p in trainers
@@ -147,26 +149,26 @@ def find_jobs(snapshot: Snapshot) -> tuple[Job, ...]:
     return tuple(sorted(found, key=lambda job: (job.rank is None, job.rank or 0, job.trainer)))
 
 
-def _is_unborn(process: Process, by_pid: dict[int, Process]) -> bool:
-    """Whether it has not begun its program, and until then has the name and the memory of who starts it."""
+def _is_being_spawned(process: Process, by_pid: dict[int, Process]) -> bool:
+    """True if it does not run its program yet: until then it has the name and the memory of its parent."""
     parent = by_pid.get(process.parent)
-    return parent is not None and parent.main.gives_birth
+    return parent is not None and parent.main.is_spawning
 
 
 def _is_rank(process: Process, by_pid: dict[int, Process]) -> bool:
-    """Whether a process may be one that trains: it is no worker, or it is one that has workers or ranks of its own."""
+    """True if a process may be a trainer: it is not a worker, or it is one that has workers or ranks itself."""
     if not is_worker(process):
         parent = by_pid.get(process.parent)
         # Programs that a trainer runs for itself are not trainers; those that a launcher runs are, and other ranks.
-        if parent is None or not _is_python(parent) or _launches(parent):
+        if parent is None or not parent.is_python or _is_launcher(parent):
             return True
         return process.rank not in (None, parent.rank) or doing(process) is Doing.COLLECTIVE
-    if function_at(process.frames, "/torch/multiprocessing/spawn.py"):
+    if has_frame(process.frames, "/torch/multiprocessing/spawn.py"):
         return True
-    return not function_at(process.frames, _WORKER) and doing(process) in (Doing.DATA, Doing.COLLECTIVE)
+    return not has_frame(process.frames, _WORKER) and doing(process) in (Doing.DATA, Doing.COLLECTIVE)
 
 
-def _launches(process: Process) -> bool:
+def _is_launcher(process: Process) -> bool:
     return doing(process) in (Doing.CHILDREN, Doing.ENDS)
 
 
@@ -178,7 +180,7 @@ def _trainer_of(process: Process, by_pid: dict[int, Process], trainers: set[int]
 
 
 def _is_copy(process: Process, parent: Process | None) -> bool:
-    """Whether it is a worker by all that shows where no lines can be seen: older torch does not name its own."""
+    """True if it looks like a worker where no Python lines are visible: older torch does not name its workers."""
     blind = parent is not None and not parent.frames and not process.frames
     return blind and not is_helper(process) and was_forked(process, parent)
 
@@ -192,18 +194,14 @@ def _ancestors(process: Process, by_pid: dict[int, Process]) -> list[int]:
     return found
 
 
-def _is_python(process: Process) -> bool:
-    return bool(process.frames) or "python" in process.program or any("python" in word for word in process.command[:1])
-
-
-def _above_the_user(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
-    """Return what the innermost line of the user has called."""
+def _called_by_user(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
+    """Return the frames that the user's innermost line called."""
     first = next((i for i, frame in enumerate(frames) if is_user(frame)), len(frames))
     return frames[:first]
 
 
 def in_worker(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
-    """Return what the loop of a worker has called."""
+    """Return the frames that the loop of a worker called."""
     for i, frame in enumerate(frames):
         if (_WORKER in frame.file and frame.function == "_worker_loop") or _is_our_loop(frame):
             return frames[:i]
@@ -215,14 +213,14 @@ def _is_our_loop(frame: Frame) -> bool:
 
 
 def _is_idle(frames: tuple[Frame, ...]) -> bool:
-    """Whether a worker's loop waits for its next task: nothing but queues and channels is above it."""
+    """True if a worker's loop waits for its next task: it called nothing but queues and channels."""
     above = in_worker(frames)
     return bool(above) and all(is_standard(f) or is_ours(f) or "/torch/multiprocessing/" in f.file for f in above)
 
 
-def _is_ending(called: tuple[Frame, ...]) -> bool:
+def _is_shutting_down(called: tuple[Frame, ...]) -> bool:
     return any(
-        frame.function in _ENDING
+        frame.function in _SHUTDOWN_FUNCTIONS
         and any(part in frame.file for part in ("/multiprocessing/", "/threading.py", _LOADER))
         for frame in called
     )

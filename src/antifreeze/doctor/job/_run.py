@@ -1,4 +1,4 @@
-"""Start a job, watch it, and say why whenever it stands still. It is never stopped and never ended."""
+"""Starts a job, watches it, and explains each stall. The job is never stopped."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from antifreeze.doctor.job._render_diagnosis import as_text
 from antifreeze.doctor.job._thread_stacks import THREADS
 from antifreeze.doctor.job._verdict import is_enough, judge
 
-_LOOKS = 6
-"""How often is looked within the time after which a job counts as standing still."""
-_AT_ONCE = 2
-_INTERRUPT_S = 0.2
-_BY_PROCESS = 0  # SI_USER, and what is less; the kernel's own are greater
+_SNAPSHOTS_PER_STALL = 6
+"""Number of snapshots within the time after which a job counts as stalled."""
+_NUM_THREADS = 2
+_INTERRUPT_INTERVAL_S = 0.2
+_SENT_BY_PROCESS = 0  # SI_USER and below; those of the kernel are greater
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -40,22 +40,22 @@ def run(command: list[str], *, stall_s: float, folder: Path, say: Callable[[str]
     try:
         process = subprocess.Popen(command)  # noqa: S603  it is the user's own
     except OSError as error:
-        say(f"antifreeze doctor: {one_line(command[0])} cannot be started: {error.strerror}\n")
+        say(f"antifreeze doctor: could not start {one_line(command[0])}: {error.strerror}\n")
         return 127 if isinstance(error, FileNotFoundError) else 126
-    with _signals_for(process), ThreadPoolExecutor(_AT_ONCE) as pool:
+    with _signals_for(process), ThreadPoolExecutor(_NUM_THREADS) as pool:
         watch = _Watch(process.pid, stall_s, folder, say, paper, pool)
         while True:
             try:
-                code = process.wait(timeout=stall_s / _LOOKS)
+                code = process.wait(timeout=stall_s / _SNAPSHOTS_PER_STALL)
             except subprocess.TimeoutExpired:
                 with contextlib.suppress(Gone):
-                    watch.look()
+                    watch.poll()
                 continue
             return code if code >= 0 else 128 - code
 
 
-class _Said(NamedTuple):
-    """A standstill that was told of."""
+class _ReportedStall(NamedTuple):
+    """A stall that was reported."""
 
     begun_s: float
     pid: int
@@ -64,23 +64,23 @@ class _Said(NamedTuple):
 
 
 class _Watch:
-    """Looks now and then, closely when nothing has moved, and speaks once for each standstill."""
+    """Takes snapshots of a job, inspects it closely when it makes no progress, and reports each stall once."""
 
     def __init__(
         self, pid: int, stall_s: float, folder: Path, say: Callable[[str], None], paper: Paper, pool: ThreadPoolExecutor
     ) -> None:
         self._pid, self._stall_s = pid, stall_s
-        # Order: named once, for all evidence of this run; created with the first of it.
+        # Order: named once, for all evidence of this run; created with the first evidence.
         self._folder = with_random_suffix(folder)
         self._is_created = False
         self._say, self._paper, self._pool = say, paper, pool
         self._looks: deque[Snapshot] = deque()
-        self._said: _Said | None = None
+        self._reported: _ReportedStall | None = None
         self._number = 0
         self._oom_kills = memory_of(pid).oom_kills
 
-    def look(self) -> None:
-        """Look once. Diagnose if that makes it long enough."""
+    def poll(self) -> None:
+        """Take a snapshot, and report a stall if the job made no progress for long enough."""
         seen = snapshot(self._pid, self._pool)
         if not seen.processes:
             raise Gone
@@ -90,24 +90,24 @@ class _Watch:
         looked_s = seen.at_s - self._looks[0].at_s
         if looked_s < self._stall_s:
             return
-        begun_s = self._said.begun_s if self._said else self._looks[0].at_s
+        begun_s = self._reported.begun_s if self._reported else self._looks[0].at_s
         diagnosis = judge(Observation(root=self._pid, snapshots=tuple(self._looks), still_s=seen.at_s - begun_s))
         if diagnosis.verdict is Verdict.HEALTHY or not diagnosis.suspects:
-            if self._said is not None and seen.find(self._said.pid) is not None:
-                self._say("antifreeze doctor: the job goes on\n")
-            self._said = None
+            if self._reported is not None and seen.find(self._reported.pid) is not None:
+                self._say("antifreeze doctor: the job recovered\n")
+            self._reported = None
             return
         first = diagnosis.suspects[0]
-        said = _Said(begun_s, first.pid, first.cause, diagnosis.verdict)
-        if said != self._said:
-            self._said = said
-            self._speak(seen.at_s - begun_s)
+        stall = _ReportedStall(begun_s, first.pid, first.cause, diagnosis.verdict)
+        if stall != self._reported:
+            self._reported = stall
+            self._report(seen.at_s - begun_s)
 
-    def _speak(self, still_s: float) -> None:
+    def _report(self, still_s: float) -> None:
         seen = observe(self._pid, is_enough, still_s=still_s, oom_kills=self._oom_kills)
         diagnosis = judge(seen)
-        if diagnosis.verdict is Verdict.HEALTHY or not diagnosis.suspects:  # it went on while it was looked at
-            self._said = None
+        if diagnosis.verdict is Verdict.HEALTHY or not diagnosis.suspects:  # it recovered while it was inspected
+            self._reported = None
             return
         fixes = fixes_of(diagnosis, seen)
         self._number += 1
@@ -115,15 +115,15 @@ class _Watch:
             self._create_folder()
             folder = self._folder / f"{self._pid}-{self._number}"
             kept_in = keep(folder, seen, fixes, as_text(diagnosis, fixes, Paper()))
-            kept = f"kept: antifreeze doctor report {one_line(kept_in)}"
+            kept = f"evidence: antifreeze doctor report {one_line(kept_in)}"
         except OSError as error:  # a full disk must not end the watch
-            kept = f"it could not be kept in {one_line(self._folder)}: {error.strerror}"
-        stood_s = still_s + diagnosis.looked_s
-        head = f"\nantifreeze doctor: no progress for {stood_s:.0f} s; the job is left alone\n\n"
+            kept = f"could not write the evidence to {one_line(self._folder)}: {error.strerror}"
+        stalled_s = still_s + diagnosis.looked_s
+        head = f"\nantifreeze doctor: no progress for {stalled_s:.0f} s; the job is not stopped\n\n"
         self._say(f"{head}{as_text(diagnosis, fixes, self._paper)}\n{kept}\n\n")
 
     def _create_folder(self) -> None:
-        """Create the folder of this run, once; whoever has taken its name meanwhile keeps it."""
+        """Create the folder of this run, once; an existing folder of that name is left alone."""
         if not self._is_created:
             with PrivateFolder(self._folder) as created:
                 self._folder = created.path
@@ -132,13 +132,13 @@ class _Watch:
 
 @contextlib.contextmanager
 def _signals_for(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Pass signals on to the job, but not what comes from the terminal: that sends Ctrl-C to both."""
+    """Forward signals to the job, except those of the terminal, which sends Ctrl-C to both."""
 
     def forward(number: int, _: FrameType | None) -> None:
         process.send_signal(number)
 
     before = {number: signal.signal(number, forward) for number in _FORWARDED}
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # it waits for the thread below
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # the thread below receives it
     over = threading.Event()
     thread = threading.Thread(target=_forward_interrupts, args=(process, over), name=f"{THREADS}-signals")
     thread.start()
@@ -146,8 +146,8 @@ def _signals_for(process: subprocess.Popen[bytes]) -> Iterator[None]:
         yield
     finally:
         over.set()
-        thread.join(10 * _INTERRUPT_S)
-        while signal.sigtimedwait([signal.SIGINT], 0) is not None:  # what came as the job ended is not for us
+        thread.join(10 * _INTERRUPT_INTERVAL_S)
+        while signal.sigtimedwait([signal.SIGINT], 0) is not None:  # sent while the job ended, and not meant for us
             pass
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for number, handler in before.items():
@@ -155,14 +155,14 @@ def _signals_for(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 def _forward_interrupts(process: subprocess.Popen[bytes], over: threading.Event) -> None:
-    """Pass on SIGINT, if a process has sent it. Only whoever waits for a signal is told who sent it."""
+    """Forward SIGINT if a process sent it. Only ``sigtimedwait`` says who sent a signal."""
     while not over.is_set():
-        found = signal.sigtimedwait([signal.SIGINT], _INTERRUPT_S)
-        if found is not None and found.si_code <= _BY_PROCESS:
+        found = signal.sigtimedwait([signal.SIGINT], _INTERRUPT_INTERVAL_S)
+        if found is not None and found.si_code <= _SENT_BY_PROCESS:
             process.send_signal(signal.SIGINT)
 
 
 def to_stderr(text: str) -> None:
-    """Say something beside the job's own output."""
-    with contextlib.suppress(OSError):  # nobody reads it any more; the job goes on
+    """Print a message next to the job's own output."""
+    with contextlib.suppress(OSError):  # the reader is gone; the job continues
         print(text, end="", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Edits of a person's source files, as diffs that ``patch`` applies. Files are read, never run and never written."""
+"""Edits of the user's source files, as diffs for ``patch``. Files are read, never run and never written."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from antifreeze.core import read_regular
 from antifreeze.diagnosis import Frame, is_user
 from antifreeze.doctor.check import CannotCheck, is_loader, parse
 
-_MOST_NBYTES = 1_000_000
+_MAX_NBYTES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class SourceLines:
-    """A file of the user, and what it says."""
+    """A source file of the user."""
 
     path: str
     shown: str
-    """Its name in a diff: from the folder that the job runs in, for ``patch`` takes no name that begins at the root."""
+    """Its name in a diff, relative to the job's working directory: ``patch`` refuses absolute names."""
     text: str
     tree: ast.Module
     name: Callable[[ast.AST], str]
-    """Returns the full name of what is called there."""
+    """Returns the full name of a node."""
 
     def calls(self) -> Iterator[tuple[ast.Call, str]]:
         """Yield all calls with their full names."""
@@ -37,30 +37,30 @@ class SourceLines:
 
     @property
     def lines(self) -> list[str]:
-        """Its lines with their ends, counted as Python counts them: other marks may split lines, too."""
+        """Its lines with their ends, split as Python splits them."""
         return lines_of(self.text)
 
     @property
     def end(self) -> str:
-        """How its lines end."""
+        """Its line end."""
         return "\r\n" if "\r\n" in self.text else "\n"
 
     def loaders(self) -> list[ast.Call]:
-        """Return the calls that make loaders of torch."""
+        """Return the calls that create torch loaders."""
         return [call for call, name in self.calls() if is_loader(name) and not name.startswith("antifreeze.")]
 
 
 def read_source(frame: Frame, folder: str) -> SourceLines | None:
-    """Return the file of a frame, if it can be read and is Python."""
+    """Return the file of a frame, if it is readable Python."""
     path = Path(os.path.normpath(Path(folder, frame.file)))
     try:
         if path.suffix != ".py":
             return None
-        text = read_regular(path, _MOST_NBYTES).decode()
-        if "\r" in text.replace("\r\n", ""):  # which ``patch`` does not take for the end of a line
+        text = read_regular(path, _MAX_NBYTES).decode()
+        if "\r" in text.replace("\r\n", ""):  # ``patch`` does not accept it as the end of a line
             return None
         script = parse(str(path), text)
-    except (OSError, ValueError, CannotCheck):  # no file, no text, no Python
+    except (OSError, ValueError, CannotCheck):  # no file, not text, not Python
         return None
     shown = path.relative_to(folder) if folder and path.is_relative_to(folder) else path
     return SourceLines(str(path), str(shown), text, script.tree, script.name)
@@ -72,7 +72,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def sources_of(frames: tuple[Frame, ...], folder: str) -> list[SourceLines]:
-    """Return the user's files among the lines that a thread stands on, innermost first."""
+    """Return the user's files in a stack, innermost first."""
     files = dict.fromkeys(frame.file for frame in frames if is_user(frame))
     found = (read_source(Frame(file=file, line=0, function=""), folder) for file in files)
     return [source for source in found if source is not None]
@@ -98,7 +98,7 @@ def with_argument(source: SourceLines, calls: list[ast.Call], argument: str) -> 
 
 
 def diff(source: SourceLines, changed: str) -> str:
-    """Return the difference as ``patch -p0`` reads it; nothing if there is none, or if it would not be Python."""
+    """Return the difference for ``patch -p0``; nothing if there is none, or if the result is not valid Python."""
     try:
         parse(source.path, changed)
     except CannotCheck:

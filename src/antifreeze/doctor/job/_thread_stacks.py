@@ -1,4 +1,4 @@
-"""Python stacks of other processes, by ``py-spy``, which reads their memory without stopping them."""
+"""Python stacks of other processes, read by ``py-spy`` from their memory, without stopping them."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from antifreeze.core import one_line
 from antifreeze.diagnosis import Frame
 from antifreeze.doctor.job._observation import Stack
 
-_LIMIT_S = 4.0
-_KILLED_S = 1.0
-_TRIES = 3
-_MOST_NATIVE = 8
+_DUMP_TIMEOUT_S = 4.0
+_KILL_GRACE_S = 1.0
+_MAX_TRIES = 3
+_MAX_NATIVE_FRAMES = 8
 _FETCH = "/torch/utils/data/_utils/fetch.py"
 _HERE = str(Path(__file__).parent) + os.sep
 THREADS = "antifreeze-doctor"
-"""How the doctor's own threads are called."""
-NOT_INSTALLED = "py-spy is not installed: `pip install 'antifreeze[doctor]'` adds the Python lines"
+"""Name prefix of the doctor's own threads."""
+NOT_INSTALLED = "py-spy is not installed: install it with `pip install 'antifreeze[doctor]'` to see Python lines"
 NOT_ALLOWED = (
-    "this user may not look into the process: run the doctor with `sudo`, or allow it "
+    "this user may not inspect the process: run the doctor with `sudo`, or allow it "
     "(`docker run --cap-add SYS_PTRACE`, in Kubernetes `securityContext.capabilities.add: [SYS_PTRACE]`, "
     "on a host `sysctl kernel.yama.ptrace_scope=0`)"
 )
@@ -53,8 +53,8 @@ def read_stacks(pid: int) -> Stacks:
     if spy is None:
         return Stacks(error=NOT_INSTALLED)
     error = ""
-    # A process that runs changes under the reader's eyes; another try finds it in order.
-    for _ in range(_TRIES):
+    # A running process changes while it is read; another try finds it consistent.
+    for _ in range(_MAX_TRIES):
         try:
             done = _dump(spy, pid, "--nonblocking", "--locals")
         except (OSError, subprocess.TimeoutExpired) as failure:
@@ -63,18 +63,18 @@ def read_stacks(pid: int) -> Stacks:
             try:
                 return Stacks(tuple(_stack(thread) for thread in json.loads(done.stdout)))
             except (ValueError, KeyError, TypeError, AttributeError) as failure:
-                error = f"py-spy wrote something else than its stacks: {failure}"
+                error = f"unexpected output of py-spy: {failure}"
                 continue
-        error = _why(done.stderr)
-        if error == NOT_ALLOWED:
-            break
+        if _is_refused(done):
+            return Stacks(error=NOT_ALLOWED)
+        error = _failure(done)
     return Stacks(error=error)
 
 
 def native_lines(pid: int) -> tuple[str, ...]:
-    """Return the native functions that the main thread of a process stands in, innermost first.
+    """Return the native functions that the main thread of a process is in, innermost first.
 
-    This halts the process while its stack is read, for a fraction of a second.
+    This stops the process for a fraction of a second, while its stack is read.
     """
     spy = find_spy()
     if spy is None:
@@ -85,10 +85,10 @@ def native_lines(pid: int) -> tuple[str, ...]:
         frames: list[Any] = next((thread["frames"] for thread in threads if thread["os_thread_id"] == pid), [])
         native = [f for f in itertools.takewhile(lambda f: not f["filename"].endswith(".py"), frames) if f["module"]]
     except (OSError, subprocess.TimeoutExpired, ValueError, KeyError, TypeError, AttributeError) as failure:
-        return (f"its native functions could not be read: {failure}",)
+        return (f"could not read its native functions: {failure}",)
     if done.returncode:
-        return (f"its native functions could not be read: {_why(done.stderr)}",)
-    return tuple(f"native: {f['name'][:100]} in {Path(f['module']).name}" for f in native[:_MOST_NATIVE])
+        return (f"could not read its native functions: {_failure(done)}",)
+    return tuple(f"native: {f['name'][:100]} in {Path(f['module']).name}" for f in native[:_MAX_NATIVE_FRAMES])
 
 
 def _dump(spy: str, pid: int, *options: str) -> subprocess.CompletedProcess[str]:
@@ -97,11 +97,11 @@ def _dump(spy: str, pid: int, *options: str) -> subprocess.CompletedProcess[str]
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
     )
     try:
-        output, errors = process.communicate(timeout=_LIMIT_S)
+        output, errors = process.communicate(timeout=_DUMP_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         process.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):  # it may have come to the same dead disk
-            process.communicate(timeout=_KILLED_S)
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it may wait for the same dead disk
+            process.communicate(timeout=_KILL_GRACE_S)
         raise
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
@@ -127,7 +127,7 @@ def own_stacks() -> Stacks:
 
 
 def own_threads() -> set[int]:
-    """Return the threads of this process that are the doctor's, or that wait for what it says."""
+    """Return the threads of this process that belong to the doctor, or that wait for its answer."""
     frames = sys._current_frames()
     found = set()
     for thread in threading.enumerate():
@@ -153,16 +153,22 @@ def _stack(thread: dict[str, Any]) -> Stack:
 
 
 def _sample(frame: dict[str, Any]) -> str:
-    """Return the index that torch asks a dataset for in this frame. Of all that variables hold, only this is kept."""
+    """Return the index that torch asks a dataset for in this frame. No other variable is kept."""
     if not frame["filename"].endswith(_FETCH):
         return ""
     found = next((local["repr"] for local in frame["locals"] or () if local["name"] == "idx"), None)
     return one_line(found or "", 200)
 
 
-def _why(text: str) -> str:
-    if "ermission" in text or "not permitted" in text:
+def _is_refused(done: subprocess.CompletedProcess[str]) -> bool:
+    """True if the kernel refused py-spy. py-spy reports this by text alone, with the exit code of any failure."""
+    return "ermission" in done.stderr or "not permitted" in done.stderr
+
+
+def _failure(done: subprocess.CompletedProcess[str]) -> str:
+    """Return why py-spy failed."""
+    if _is_refused(done):
         return NOT_ALLOWED
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("Error:")]  # a trace of its own calls may follow
-    return f"py-spy: {(errors or lines or ['it failed without a word'])[-1]}"
+    return f"py-spy: {(errors or lines or [f'exit code {done.returncode}'])[-1]}"

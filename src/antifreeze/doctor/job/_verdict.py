@@ -1,14 +1,14 @@
-"""From what was seen to a verdict: is the job healthy, slow or stuck, who holds it up, and why. Pure.
+"""From an observation to a verdict: is the job healthy, slow or stuck, which process holds it up, and why. Pure.
 
-What is asked, in this order:
+The questions, in this order:
 
 1. What does each training process do: wait for its workers, for the other ranks, or run its own code?
-2. If it waits for its workers and no batch comes: which of them stand still, and why? If all of them are idle, then
-   what it waits for was lost. If one of them moves, the job is slow.
+2. If it waits for its workers and no batch comes: which of them are stalled, and why? If all of them are idle, the
+   batch was lost. If one of them makes progress, the job is slow.
 3. If it waits for the other ranks: which rank is elsewhere? That one holds up the rest.
-4. Else it is its own line that stands still, or nothing does.
+4. Otherwise the trainer itself is stalled at a line of its program, or nothing is.
 
-Stuck is said only of what cannot end by itself, or of what has not moved for the whole time and has no limit.
+A job is stuck only if the wait cannot end by itself, or has no limit and made no progress the whole time.
 """
 
 from __future__ import annotations
@@ -20,151 +20,155 @@ from antifreeze.core import clean_lines, one_line
 from antifreeze.diagnosis import Cause, Finding, is_ours, user_frames
 from antifreeze.doctor.job._diagnosis import Confidence, Diagnosis, Suspect, Verdict
 from antifreeze.doctor.job._job_messages import (
-    missing,
+    missing_lines,
     name_of,
     share_of_waiting,
     summary,
     where_time_goes,
     with_places,
 )
-from antifreeze.doctor.job._lost_batch import lost
+from antifreeze.doctor.job._lost_batch import lost_batch
 from antifreeze.doctor.job._observation import Observation
-from antifreeze.doctor.job._process_activity import OPEN_END_S, ProcessActivity, stand
+from antifreeze.doctor.job._process_activity import STUCK_GRACE_S, ProcessActivity, activity_of
 from antifreeze.doctor.job._resource_limits import last_threads, more_lines
 from antifreeze.doctor.job._roles import Doing, Job, find_jobs
 
-_BLIND_S = 60.0
-"""The same where no Python lines can be seen, so that it may be a sleep."""
-_LONG_S = 300.0
-"""Who still moves, or sleeps, is called stuck only when it takes this long."""
-_TURN_S = 2.0
-"""Whoever waits for nobody is told from whoever waits for threads that work by looking for this long."""
-_FOR_EVER = frozenset({Cause.FORK, Cause.STOPPED, Cause.FULL_PIPE, Cause.RANK})
+_BLIND_GRACE_S = 60.0
+"""The same where no Python lines are visible, so that it may be a sleep."""
+_PROGRESS_GRACE_S = 300.0
+"""A process that makes progress, or sleeps, counts as stuck only after this time."""
+_WAKEUP_GRACE_S = 2.0
+"""A wait for threads that are at work ends within this time; a wait for lost threads does not."""
+_PERMANENT = frozenset({Cause.FORK, Cause.STOPPED, Cause.FULL_PIPE, Cause.RANK})
 """What does not end by itself."""
-_PEOPLE = frozenset({Cause.TRACED, Cause.INPUT})
-"""What ends when a person wants it to."""
-_HELD = frozenset({Cause.STOPPED, Cause.TRACED, Cause.DEAD_DISK, Cause.OUT_OF_MEMORY})
-"""What can be done to a process that is idle."""
-_SHOWN = frozenset({Cause.STOPPED, Cause.TRACED, Cause.OUT_OF_MEMORY})
+_BY_PERSON = frozenset({Cause.TRACED, Cause.INPUT})
+"""What a person ends."""
+_OF_IDLE_PROCESSES = frozenset({Cause.STOPPED, Cause.TRACED, Cause.DEAD_DISK, Cause.OUT_OF_MEMORY})
+"""What can happen to an idle process."""
+_SURE_WITHOUT_LINES = frozenset({Cause.STOPPED, Cause.TRACED, Cause.OUT_OF_MEMORY})
 """What is certain without Python lines."""
-_CERTAIN = _SHOWN | {Cause.FULL_PIPE, Cause.FORK, Cause.DEAD_DISK}
-_OPEN = frozenset(
+_CERTAIN = _SURE_WITHOUT_LINES | {Cause.FULL_PIPE, Cause.FORK, Cause.DEAD_DISK}
+_WITHOUT_LIMIT = frozenset(
     {Cause.NETWORK, Cause.CHILD, Cause.FILE, Cause.LOCK, Cause.UNKNOWN, Cause.SLEEPING, Cause.STARTUP, Cause.FORK}
 ) | {Cause.OUT_OF_MEMORY}
-_MOVING = frozenset({Cause.BUSY, Cause.RETRYING, Cause.STARTUP})
+_WITH_PROGRESS = frozenset({Cause.BUSY, Cause.RETRYING, Cause.STARTUP})
 _ORDER = (Verdict.STUCK, Verdict.SLOW, Verdict.HEALTHY)
 _MAX_SUMMARY_CHARS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One training process, judged by itself."""
+    """The verdict on one training process."""
 
     job: Job
     verdict: Verdict
     trainer: ProcessActivity
     suspects: tuple[Suspect, ...] = ()
-    sure: bool = True
+    is_sure: bool = True
 
     @property
-    def in_collective(self) -> bool:
+    def is_in_collective(self) -> bool:
         return self.trainer.always(Doing.COLLECTIVE)
 
 
 def judge(seen: Observation) -> Diagnosis:
-    """Return what was found out."""
+    """Return the diagnosis."""
     last = seen.snapshots[-1]
     root = last.find(seen.root) or last.processes[0]
     jobs = find_jobs(last) or (Job(root.pid, (), root.rank),)
     parts = [_judge_part(seen, job, several=len(jobs) > 1) for job in jobs]
-    # The rank that is not where the others wait holds them up.
-    elsewhere = [part for part in parts if not part.in_collective]
+    # The rank that is not in the collective where the others wait holds them up.
+    elsewhere = [part for part in parts if not part.is_in_collective]
     first = sorted(elsewhere or parts, key=lambda part: _ORDER.index(part.verdict))
     ordered = [*first, *(part for part in parts if part not in first)]
     verdict = min((part.verdict for part in parts), key=_ORDER.index)
     if verdict is Verdict.STUCK and first[0].verdict is not Verdict.STUCK:
-        verdict = Verdict.SLOW  # the others wait for one that moves
+        verdict = Verdict.SLOW  # the others wait for one that makes progress
     suspects = tuple(suspect for part in ordered for suspect in part.suspects)
     if len(parts) > 1:
         suspects = with_places(suspects, [(part.job, part.trainer) for part in parts])
-    standings = [(part.job, part.trainer) for part in ordered]
-    workers = [worker for part in ordered for worker in _living(seen, part.job).values()]
+    activities = [(part.job, part.trainer) for part in ordered]
+    workers = [worker for part in ordered for worker in _running(seen, part.job).values()]
     looked_s = last.at_s - seen.snapshots[0].at_s
     return Diagnosis(
         verdict=verdict,
-        summary=one_line(summary(verdict, suspects, standings, looked_s + seen.still_s), _MAX_SUMMARY_CHARS),
+        summary=one_line(summary(verdict, suspects, activities, looked_s + seen.still_s), _MAX_SUMMARY_CHARS),
         suspects=suspects,
-        notes=tuple(clean_lines([*where_time_goes(standings, workers), *missing(seen)], _MAX_SUMMARY_CHARS)),
-        sure=all(part.sure for part in parts),
+        notes=tuple(clean_lines([*where_time_goes(activities, workers), *missing_lines(seen)], _MAX_SUMMARY_CHARS)),
+        sure=all(part.is_sure for part in parts),
         looked_s=looked_s,
     )
 
 
 def _judge_part(seen: Observation, job: Job, *, several: bool) -> _Part:
-    trainer = stand(seen, job.trainer, job.workers)
+    trainer = activity_of(seen, job.trainer, job.workers)
     if trainer.finding.cause in (Cause.STOPPED, Cause.TRACED):
-        return _own(seen, job, trainer)
-    if seen.machine.group.waits and (starved := _starved(seen, job, trainer)):
-        return starved
+        return _judge_trainer(seen, job, trainer)
+    if seen.machine.group.waits and (part := _judge_out_of_memory(seen, job, trainer)):
+        return part
     waits = trainer.always(Doing.DATA, Doing.STARTS, Doing.ENDS)
     blind = trainer.always(Doing.UNKNOWN) and not trainer.moves and bool(job.workers)
     if (waits or blind) and not _batches_come(seen, job, trainer):
-        return _without_batches(seen, job, trainer, blind=blind)
+        return _judge_without_batches(seen, job, trainer, blind=blind)
     if trainer.always(Doing.COLLECTIVE) and not trainer.moves and several:
         suspect = _suspect(seen, trainer, name_of(job), cause=Cause.RANK)
-        return _Part(job, Verdict.STUCK if trainer.still_s >= OPEN_END_S else Verdict.SLOW, trainer, (suspect,), False)
+        return _Part(
+            job, Verdict.STUCK if trainer.still_s >= STUCK_GRACE_S else Verdict.SLOW, trainer, (suspect,), False
+        )
     if not (trainer.moves or waits or trainer.always(Doing.CHILDREN)):
-        return _own(seen, job, trainer)
+        return _judge_trainer(seen, job, trainer)
     slow = share_of_waiting(trainer) >= 0.5 and bool(job.workers)
     return _Part(job, Verdict.SLOW if slow else Verdict.HEALTHY, trainer)
 
 
 def _batches_come(seen: Observation, job: Job, trainer: ProcessActivity) -> bool:
-    """Whether the loop got something while it was watched: whoever waits with a limit wakes up only now and then."""
-    if any(is_ours(frame) for frame in trainer.last.frames[:3]):  # our own looks at its workers much more often
-        return any(stand(seen, pid).moves for pid in job.workers)
+    """True if the loop got a batch meanwhile: a wait with a timeout alone wakes up only now and then."""
+    if any(is_ours(frame) for frame in trainer.last.frames[:3]):  # our own loader checks its workers much more often
+        return any(activity_of(seen, pid).moves for pid in job.workers)
     wakes = trainer.last.main.wakes - trainer.seen[0].main.wakes
     used_s = trainer.last.main.cpu_s - trainer.seen[0].main.cpu_s
     return wakes > 4 + trainer.looked_s or used_s > 0.05 + 0.05 * trainer.looked_s
 
 
-def _own(seen: Observation, job: Job, trainer: ProcessActivity) -> _Part:
-    """Judge a training process that stands at a line of its own."""
+def _judge_trainer(seen: Observation, job: Job, trainer: ProcessActivity) -> _Part:
+    """Judge a training process that is at a line of its own program."""
     suspect = _suspect(seen, trainer, name_of(job))
     verdict, sure = _verdict(seen, trainer, suspect.cause)
-    if suspect.cause in _PEOPLE:
+    if suspect.cause in _BY_PERSON:
         return _Part(job, Verdict.HEALTHY, trainer, (suspect,))
     return _Part(job, verdict, trainer, (suspect,), sure)
 
 
-def _without_batches(seen: Observation, job: Job, trainer: ProcessActivity, *, blind: bool) -> _Part:
-    """Judge a training process that waits for its workers, and gets nothing."""
-    workers = _living(seen, job)
+def _judge_without_batches(seen: Observation, job: Job, trainer: ProcessActivity, *, blind: bool) -> _Part:
+    """Judge a training process that waits for its workers and gets no batch."""
+    workers = _running(seen, job)
     busy = {pid: worker for pid, worker in workers.items() if not _is_idle(worker, blind)}
     if not busy:
         if trainer.always(Doing.DATA):
-            suspect = lost(seen, job, trainer, len(workers))
+            suspect = lost_batch(seen, job, trainer, len(workers))
             return _Part(job, Verdict.STUCK, trainer, (suspect,), seen.snapshots[-1].at_s > seen.snapshots[0].at_s)
-        return _own(seen, job, trainer)
+        return _judge_trainer(seen, job, trainer)
     rows = _rows(seen, job, busy)
     verdict, sure = rows[0][0], rows[0][1]
     moving = [row for row in rows if row[0] is not Verdict.STUCK]
     if verdict is Verdict.STUCK and moving and rows[0][2].cause is Cause.LOCK:
-        verdict, sure = Verdict.SLOW, False  # who moves may hold the lock
+        verdict, sure = Verdict.SLOW, False  # the worker that makes progress may hold the lock
     return _Part(job, verdict, trainer, tuple(row[2] for row in rows), sure)
 
 
-def _starved(seen: Observation, job: Job, trainer: ProcessActivity) -> _Part | None:
-    """Judge a job in which somebody waits for memory: whatever the others do, they will soon, too."""
-    workers = {pid: worker for pid, worker in _living(seen, job).items() if worker.finding.cause is Cause.OUT_OF_MEMORY}
+def _judge_out_of_memory(seen: Observation, job: Job, trainer: ProcessActivity) -> _Part | None:
+    """Judge a job in which a process waits for memory: the others soon will, too."""
+    workers = {
+        pid: worker for pid, worker in _running(seen, job).items() if worker.finding.cause is Cause.OUT_OF_MEMORY
+    }
     if not workers:
-        return _own(seen, job, trainer) if trainer.finding.cause is Cause.OUT_OF_MEMORY else None
+        return _judge_trainer(seen, job, trainer) if trainer.finding.cause is Cause.OUT_OF_MEMORY else None
     rows = _rows(seen, job, workers)
     return _Part(job, rows[0][0], trainer, tuple(row[2] for row in rows), rows[0][1])
 
 
 def _rows(seen: Observation, job: Job, workers: dict[int, ProcessActivity]) -> list[tuple[Verdict, bool, Suspect]]:
-    """Return workers as suspects, each with its verdict and whether that is sure, the worst first."""
+    """Return workers as suspects, each with its verdict and its certainty, the worst first."""
     rows = []
     for pid, worker in workers.items():
         suspect = _suspect(seen, worker, name_of(job, worker=job.workers.index(pid), pid=pid))
@@ -172,14 +176,14 @@ def _rows(seen: Observation, job: Job, workers: dict[int, ProcessActivity]) -> l
     return sorted(rows, key=lambda row: (_ORDER.index(row[0]), -row[2].still_s))
 
 
-def _living(seen: Observation, job: Job) -> dict[int, ProcessActivity]:
-    """Return the workers that have not ended: one that has no more samples ends, and nobody waits for it."""
-    workers = {pid: stand(seen, pid) for pid in job.workers}
+def _running(seen: Observation, job: Job) -> dict[int, ProcessActivity]:
+    """Return the workers that have not exited: one without samples exits, and the loader does not wait for it."""
+    workers = {pid: activity_of(seen, pid) for pid in job.workers}
     return {pid: worker for pid, worker in workers.items() if worker.last.state not in ("Z", "X")}
 
 
 def _is_idle(worker: ProcessActivity, blind: bool) -> bool:
-    if worker.finding.cause in _HELD:
+    if worker.finding.cause in _OF_IDLE_PROCESSES:
         return False
     if worker.always(Doing.IDLE):
         return True
@@ -187,51 +191,51 @@ def _is_idle(worker: ProcessActivity, blind: bool) -> bool:
     return blind and not worker.moves and "poll" in (worker.evidence.syscall or worker.evidence.wchan)
 
 
-def _verdict(seen: Observation, standing: ProcessActivity, cause: Cause) -> tuple[Verdict, bool]:
-    """Return what a cause means for the job, and whether looking longer would not change it."""
-    limit_s = standing.evidence.limit_s
-    if cause is Cause.FORK and max(standing.looked_s, seen.still_s) < _TURN_S:
-        return Verdict.SLOW, False  # threads of its own may be about to wake it
-    if cause in _FOR_EVER and (standing.last.frames or cause is not Cause.FORK):
+def _verdict(seen: Observation, activity: ProcessActivity, cause: Cause) -> tuple[Verdict, bool]:
+    """Return what a cause means for the job, and True if observing longer would not change it."""
+    limit_s = activity.evidence.limit_s
+    if cause is Cause.FORK and max(activity.looked_s, seen.still_s) < _WAKEUP_GRACE_S:
+        return Verdict.SLOW, False  # its threads may be about to wake it
+    if cause in _PERMANENT and (activity.last.frames or cause is not Cause.FORK):
         return Verdict.STUCK, True
-    if cause in _PEOPLE:
+    if cause in _BY_PERSON:
         return Verdict.SLOW, True
     if cause is Cause.DEAD_DISK:
-        return (Verdict.STUCK, True) if max(standing.quiet_s, seen.still_s) >= OPEN_END_S else (Verdict.SLOW, False)
-    if cause in _MOVING and standing.moves:
-        return (Verdict.STUCK, True) if seen.still_s >= _LONG_S else (Verdict.SLOW, False)
+        return (Verdict.STUCK, True) if max(activity.quiet_s, seen.still_s) >= STUCK_GRACE_S else (Verdict.SLOW, False)
+    if cause in _WITH_PROGRESS and activity.moves:
+        return (Verdict.STUCK, True) if seen.still_s >= _PROGRESS_GRACE_S else (Verdict.SLOW, False)
     if limit_s is not None and math.isfinite(limit_s):
-        long = limit_s + standing.still_s >= _LONG_S
-        return (Verdict.STUCK if long else Verdict.SLOW), long
-    if cause in _OPEN and not standing.moves:
-        enough_s = OPEN_END_S if standing.last.frames or cause in _SHOWN else _BLIND_S
-        return (Verdict.STUCK, True) if max(standing.still_s, seen.still_s) >= enough_s else (Verdict.SLOW, False)
+        is_long = limit_s + activity.still_s >= _PROGRESS_GRACE_S
+        return (Verdict.STUCK if is_long else Verdict.SLOW), is_long
+    if cause in _WITHOUT_LIMIT and not activity.moves:
+        enough_s = STUCK_GRACE_S if activity.last.frames or cause in _SURE_WITHOUT_LINES else _BLIND_GRACE_S
+        return (Verdict.STUCK, True) if max(activity.still_s, seen.still_s) >= enough_s else (Verdict.SLOW, False)
     return Verdict.SLOW, False
 
 
-def _suspect(seen: Observation, standing: ProcessActivity, name: str, cause: Cause | None = None) -> Suspect:
-    finding = standing.finding
+def _suspect(seen: Observation, activity: ProcessActivity, name: str, cause: Cause | None = None) -> Suspect:
+    finding = activity.finding
     if cause is not None:
         finding = Finding(cause=cause, evidence_lines=finding.evidence_lines)
-    waited_for = last_threads(standing.last)
-    more = more_lines(seen, standing.last, finding.cause)
+    waited_for = last_threads(activity.last)
+    more = more_lines(seen, activity.last, finding.cause)
     finding = replace(finding, evidence_lines=tuple(clean_lines([*finding.evidence_lines, *more])))
-    has_stacks = bool(standing.last.frames) or finding.cause in _SHOWN
+    has_stacks = bool(activity.last.frames) or finding.cause in _SURE_WITHOUT_LINES
     confidence = Confidence.CERTAIN if finding.cause in _CERTAIN and has_stacks else Confidence.LIKELY
     if finding.cause is Cause.UNKNOWN or not has_stacks:
         confidence = Confidence.POSSIBLE
     return Suspect(
-        pid=standing.last.pid,
+        pid=activity.last.pid,
         name=name,
         finding=finding,
         confidence=confidence,
-        sample=one_line(standing.last.sample, 200),
-        still_s=standing.still_s,
-        frames=user_frames(waited_for[0].frames if waited_for else standing.evidence.frames),
-        folder=standing.last.folder,
+        sample=one_line(activity.last.sample, 200),
+        still_s=activity.still_s,
+        frames=user_frames(waited_for[0].frames if waited_for else activity.evidence.frames),
+        folder=activity.last.folder,
     )
 
 
 def is_enough(seen: Observation) -> bool:
-    """Whether looking longer would not change the verdict."""
+    """True if observing longer would not change the verdict."""
     return judge(seen).sure

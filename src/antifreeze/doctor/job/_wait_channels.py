@@ -1,36 +1,46 @@
-"""What a waiting thread waits for, from its memory: read beside it, without stopping it.
+"""What a waiting thread waits for: its timeout, its lock, its file, from the arguments of its system call.
 
-The kernel lets a process read the memory of another where it would let it attach a debugger. Nothing is written.
+The memory of the process is read beside it, without stopping it: the kernel lets a process read the memory of another
+where it would let it attach a debugger. Nothing is written, and no call touches the file that is waited for.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import struct
 import time
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from antifreeze.diagnosis import ProcSnapshot
+from antifreeze.core import one_line
+from antifreeze.diagnosis import ProcSnapshot, TargetKind
 
 _PROC = Path("/proc")
-_ABSOLUTE = 1  # TIMER_ABSTIME
-_PRIVATE = 128  # FUTEX_PRIVATE_FLAG
-_WAIT_BITSET, _LOCK_PI = 9, 6
-_REALTIME = 256  # FUTEX_CLOCK_REALTIME
-_MAPPED = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r.x\S* \S+ \S+ \S+ +(/.*)")
+_TIMER_ABSTIME = 1
+_FUTEX_PRIVATE_FLAG = 128
+_FUTEX_WAIT_BITSET, _FUTEX_LOCK_PI = 9, 6
+_FUTEX_CLOCK_REALTIME = 256
+_AT_FDCWD = 0xFFFFFF9C  # as 32 bits
+_PAGE_NBYTES = 4096
 _STACK_NBYTES = 16 * 1024
-_PLAIN = re.compile(r"(ld-linux|libc[.-]|libpthread|libdl|libm[.-]|libstdc\+\+|libgcc_s|libpython|python)")
-_MOST_LIBRARIES = 4
+_EXECUTABLE_MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r.x\S* \S+ \S+ \S+ +(/.*)")
+_RUNTIME = re.compile(r"(ld-linux|libc[.-]|libpthread|libdl|libm[.-]|libstdc\+\+|libgcc_s|libpython|python)")
+"""Libraries that every process calls, which say nothing about a wait."""
+_MAX_LIBRARIES = 4
+_PATH_FIRST = re.compile(r"open|l?stat|access|statfs|readlink|rename|unlink|mkdir|rmdir|truncate")
+_PATH_SECOND = re.compile(r"openat2?|newfstatat|statx|faccessat2?|readlinkat|renameat2?|unlinkat|mkdirat")
+"""System calls whose first or second argument is a path."""
+_UNLIMITED = ("read", "recvfrom", "recvmsg", "accept", "accept4", "wait4", "pause")
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What is known of a wait beyond its call."""
+    """What is known about a wait beyond its system call."""
 
     limit_s: float | None = None
     shared: bool = False
@@ -46,24 +56,36 @@ class Mapped(NamedTuple):
     name: str
 
 
+class FileTarget(NamedTuple):
+    """A file, the mount it is on, and the sectors its disk has read and written; 0 where the kernel does not say."""
+
+    path: str = ""
+    mount: str = ""
+    sectors: int = 0
+
+
+class Mount(NamedTuple):
+    """A file system as text, and the number of its device."""
+
+    description: str = ""
+    device: str = ""
+
+
 def wait_of(pid: int, seen: ProcSnapshot, libraries: Sequence[Mapped], *, proc: Path = _PROC) -> Wait:
-    """Return what the call that a thread is in says of its wait."""
+    """Return what the system call of a thread says about its wait."""
     arguments = seen.arguments
     if len(arguments) < 7:  # six, then the stack pointer
         return Wait()
-    memory = _Memory(proc / str(pid) / "mem")
-    try:
+    with _memory_of(pid, proc) as memory:
         limit_s = _limit_s(memory, seen.syscall, arguments)
         if seen.syscall != "futex":
             return Wait(limit_s=limit_s)
         return Wait(
             limit_s=limit_s,
-            shared=not arguments[1] & _PRIVATE,
+            shared=not arguments[1] & _FUTEX_PRIVATE_FLAG,
             owner=_owner(memory, arguments[0]),
             libraries=_called(memory.read(arguments[6], _STACK_NBYTES), libraries),
         )
-    finally:
-        memory.close()
 
 
 def libraries_of(pid: int, *, proc: Path = _PROC) -> tuple[Mapped, ...]:
@@ -72,37 +94,106 @@ def libraries_of(pid: int, *, proc: Path = _PROC) -> tuple[Mapped, ...]:
         text = (proc / str(pid) / "maps").read_text(errors="replace")
     except OSError:
         return ()
-    found = (_MAPPED.match(line) for line in text.splitlines())
+    found = (_EXECUTABLE_MAPPING.match(line) for line in text.splitlines())
     rows = [Mapped(int(match[1], 16), int(match[2], 16), match[3].rpartition("/")[2]) for match in found if match]
-    return tuple(row for row in rows if not _PLAIN.match(row.name))
+    return tuple(row for row in rows if not _RUNTIME.match(row.name))
 
 
-class _Memory:
-    def __init__(self, path: Path) -> None:
-        try:
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            self._fd = -1
+def place_of(pid: int, seen: ProcSnapshot, *, may_read: bool, proc: Path = _PROC) -> FileTarget:
+    """Return the file that a system call is about. ``may_read``: the memory of the process may be read for it."""
+    path = seen.syscall_target.text if seen.syscall_target.kind is TargetKind.FILE else ""
+    if not path and may_read:
+        path = _path_argument(pid, seen, proc)
+    if not path:
+        return FileTarget()
+    try:
+        table = (proc / str(pid) / "mountinfo").read_text(errors="replace")
+    except OSError:
+        table = ""
+    mount = mount_of(path, table)
+    return FileTarget(path, mount.description, sectors_of(mount.device, proc.parent / "sys"))
+
+
+def mount_of(path: str, table: str) -> Mount:
+    """Return the mount of a path, from a process's table: the longest one above it, the last of equal ones."""
+    best, found = "", Mount()
+    for line in table.splitlines():
+        left, _, right = line.partition(" - ")
+        fields, kind = left.split(), right.split()
+        if len(fields) < 5 or len(kind) < 2:
+            continue
+        point = _unescaped(fields[4])
+        if len(point) >= len(best) and (path == point or path.startswith(point.rstrip("/") + "/")):
+            best, found = point, Mount(f"{point} ({kind[0]}, {one_line(_unescaped(kind[1]), 200)})", fields[2])
+    return found
+
+
+def sectors_of(device: str, system: Path) -> int:
+    """Return how many sectors a device has read and written so far: 0 if it is not a local disk."""
+    try:
+        counts = (system / "dev" / "block" / device / "stat").read_text().split()
+        return int(counts[2]) + int(counts[6])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _unescaped(text: str) -> str:
+    """Return a path of the table as it is: blanks are written as ``\\040``."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
+
+
+def _path_argument(pid: int, seen: ProcSnapshot, proc: Path) -> str:
+    """Return the path that a system call was given, from the root."""
+    at = 0 if _PATH_FIRST.fullmatch(seen.syscall) else 1 if _PATH_SECOND.fullmatch(seen.syscall) else -1
+    if at < 0 or len(seen.arguments) <= at:
+        return ""
+    with _memory_of(pid, proc) as memory:
+        raw = memory.read(seen.arguments[at], _PAGE_NBYTES)
+    path = raw.partition(b"\0")[0].decode("utf-8", "replace") if b"\0" in raw else ""
+    if path.startswith("/") or not path:
+        return path
+    fd = seen.arguments[0] & 0xFFFFFFFF
+    try:
+        base = (proc / str(pid) / ("cwd" if at == 0 or fd == _AT_FDCWD else f"fd/{fd}")).readlink()
+    except OSError:
+        return ""
+    return f"{os.fsencode(base).decode('utf-8', 'replace')}/{path}"
+
+
+class _ProcessMemory:
+    """The memory of another process. What cannot be read is empty."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
 
     def read(self, address: int, nbytes: int) -> bytes:
-        """Return what stands there, as far as it can be read."""
+        """Return what is at an address: all of it, or up to the end of its page."""
         if self._fd < 0:
             return b""
-        for size in (nbytes, 4096 - address % 4096):  # the stack may end within it
+        for size in (nbytes, _PAGE_NBYTES - address % _PAGE_NBYTES):  # the mapping may end within it
             try:
                 return os.pread(self._fd, min(size, nbytes), address)
             except (OSError, OverflowError):
                 continue
         return b""
 
-    def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
+
+@contextlib.contextmanager
+def _memory_of(pid: int, proc: Path) -> Iterator[_ProcessMemory]:
+    try:
+        fd = os.open(proc / str(pid) / "mem", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        yield _ProcessMemory(-1)
+        return
+    try:
+        yield _ProcessMemory(fd)
+    finally:
+        os.close(fd)
 
 
-def _limit_s(memory: _Memory, call: str, arguments: tuple[int, ...]) -> float | None:
+def _limit_s(memory: _ProcessMemory, call: str, arguments: tuple[int, ...]) -> float | None:
     if call == "clock_nanosleep":
-        return _until(memory, arguments[2], arguments[0] if arguments[1] & _ABSOLUTE else None)
+        return _until(memory, arguments[2], arguments[0] if arguments[1] & _TIMER_ABSTIME else None)
     if call == "nanosleep":
         return _until(memory, arguments[0], None)
     if call in ("poll", "epoll_wait", "epoll_pwait"):
@@ -116,12 +207,13 @@ def _limit_s(memory: _Memory, call: str, arguments: tuple[int, ...]) -> float | 
         kind = arguments[1] & 127
         if not arguments[3]:
             return float("inf")
-        clock = time.CLOCK_REALTIME if arguments[1] & _REALTIME or kind == _LOCK_PI else time.CLOCK_MONOTONIC
-        return _until(memory, arguments[3], clock if kind in (_WAIT_BITSET, _LOCK_PI) else None)
-    return float("inf") if call in ("read", "recvfrom", "recvmsg", "accept", "accept4", "wait4", "pause") else None
+        is_realtime = arguments[1] & _FUTEX_CLOCK_REALTIME or kind == _FUTEX_LOCK_PI
+        clock = time.CLOCK_REALTIME if is_realtime else time.CLOCK_MONOTONIC
+        return _until(memory, arguments[3], clock if kind in (_FUTEX_WAIT_BITSET, _FUTEX_LOCK_PI) else None)
+    return float("inf") if call in _UNLIMITED else None
 
 
-def _until(memory: _Memory, address: int, clock: int | None, unit_s: float = 1e-9) -> float | None:
+def _until(memory: _ProcessMemory, address: int, clock: int | None, unit_s: float = 1e-9) -> float | None:
     """Return the seconds of a time in memory: from now, or until then if it is a time of a clock."""
     raw = memory.read(address, 16)
     if len(raw) < 16:
@@ -138,8 +230,8 @@ def _signed(number: int) -> int:
     return (number & 0xFFFFFFFF) - (1 << 32 if number & 0x80000000 else 0)
 
 
-def _owner(memory: _Memory, address: int) -> int:
-    """Return the thread that holds a lock of the C library: its number stands behind the word that is waited for."""
+def _owner(memory: _ProcessMemory, address: int) -> int:
+    """Return the thread that holds a lock of the C library: its number follows the word that is waited for."""
     raw = memory.read(address, 12)
     if len(raw) < 12:
         return 0
@@ -157,4 +249,4 @@ def _called(stack: bytes, libraries: Sequence[Mapped]) -> tuple[str, ...]:
         i = bisect_right(starts, word) - 1
         if i >= 0 and word < libraries[i].end:
             names[libraries[i].name] = None
-    return tuple(names)[:_MOST_LIBRARIES]
+    return tuple(names)[:_MAX_LIBRARIES]

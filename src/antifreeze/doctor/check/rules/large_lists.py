@@ -1,42 +1,45 @@
-"""The rule about large lists of Python objects: reading one writes its reference count, and so copies its page."""
+"""``python-list``: a large list of Python objects. Reading one writes its reference count, and so copies its page."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 
-from antifreeze.doctor.check._carried import set_up
 from antifreeze.doctor.check._datasets import DatasetClass
 from antifreeze.doctor.check._facts import Facts
-from antifreeze.doctor.check._finding import CheckFinding, Code
-from antifreeze.doctor.check._handles import assigned
-from antifreeze.doctor.check._names import self_name
-from antifreeze.doctor.check._script import Function, Script, calls_in, keyword
+from antifreeze.doctor.check._rule import Rule, ScriptContext, Violation, Weight
+from antifreeze.doctor.check._script import Function, Script, assigned, calls_in, keyword, self_name
 from antifreeze.doctor.check._values import number, text
 
-LARGE = 100_000
-"""So many records of a size that is known are worth a word when there are workers."""
-HUGE = 1_000_000
-"""So many objects are worth a word in any case."""
+_MANY_RECORDS = 100_000
+"""Records that are reported when there are workers."""
+_MANY_OBJECTS = 1_000_000
+"""Objects of any kind that are reported with and without workers."""
 
 
-def python_lists(script: Script, dataset: DatasetClass, facts: Facts) -> Iterator[CheckFinding]:
+def check(context: ScriptContext) -> Iterator[Violation]:
     """Find lists of records, and of very many numbers or texts. Lists of paths are left alone: few are large."""
-    for name, (value, function) in set_up(dataset).items():
+    for dataset in context.datasets:
+        yield from _in_dataset(context.script, dataset, context.facts)
+
+
+def _in_dataset(script: Script, dataset: DatasetClass, facts: Facts) -> Iterator[Violation]:
+    for name, (value, function) in dataset.initial_values().items():
         for made, element, source in _growths(name, value, function, script):
             count = _count(source, script, dataset, facts)
-            if not dataset.uses(name) or not _is_large(element, source, count, script, function):
+            if not dataset.is_used_per_sample(name) or not _is_large(element, source, count, script, function):
                 continue
-            if dataset.in_workers or (count or 0) >= HUGE:
+            if dataset.can_be_in_workers or (count or 0) >= _MANY_OBJECTS:
                 what = f"{self_name(function)}.{name}"
-                yield script.finding(Code.PYTHON_LIST, made, _reason(what, count, dataset), _change(what))
+                many = f"{count:,} Python objects" if count else "a Python object for each record"
+                yield Violation(made, f"{what} is a list with {many}.", _change(what))
                 break
 
 
 def _growths(
     name: str, value: ast.expr, function: Function, script: Script
 ) -> Iterator[tuple[ast.AST, ast.expr, ast.expr]]:
-    """Give what a list is filled with: (where, the element, what is gone through)."""
+    """Yield how a list is filled: the place, the element, and what is iterated over."""
     if isinstance(value, ast.Call) and script.name(value.func) == "list" and len(value.args) == 1:
         inner = value.args[0]
         if isinstance(inner, ast.GeneratorExp):
@@ -56,14 +59,14 @@ def _growths(
 
 
 def _is_records(value: ast.expr, script: Script) -> bool:
-    """Whether it is ``frame.to_dict("records")``."""
+    """True for ``frame.to_dict("records")``."""
     if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute) or value.func.attr != "to_dict":
         return False
     return text(keyword(value, "orient", 0), script) == "records"
 
 
 def _count(source: ast.expr, script: Script, dataset: DatasetClass, facts: Facts) -> int | None:
-    """Return how many elements there will be, as far as it is written down."""
+    """Return how many elements there will be, if the script says so."""
     if not (isinstance(source, ast.Call) and script.name(source.func) == "range" and source.args):
         return None
     stop = source.args[1] if len(source.args) > 1 else source.args[0]
@@ -79,7 +82,7 @@ def _count(source: ast.expr, script: Script, dataset: DatasetClass, facts: Facts
 
 
 def _is_large(element: ast.expr, source: ast.expr, count: int | None, script: Script, function: Function) -> bool:
-    """Whether it is a list of records of a source that is long by its nature, or very many of anything."""
+    """True for records of a source that is usually long, and for very many of anything."""
     if isinstance(element, ast.Name):
         element = next(iter(assigned(element, function)), element) if hasattr(element, "lineno") else element
     is_json = isinstance(element, ast.Call) and script.name(element.func) in (
@@ -89,10 +92,10 @@ def _is_large(element: ast.expr, source: ast.expr, count: int | None, script: Sc
     )
     is_record = isinstance(element, ast.Dict)
     if count is not None:
-        return count >= HUGE or (count >= LARGE and (is_record or isinstance(element, ast.JoinedStr)))
+        return count >= _MANY_OBJECTS or (count >= _MANY_RECORDS and (is_record or isinstance(element, ast.JoinedStr)))
     ranges = isinstance(source, ast.Call) and script.name(source.func) == "range"
     if ranges:
-        # Often it is the length of something small; only records are worth a word.
+        # Often it is the length of something small; only records are reported.
         return is_record and isinstance(source, ast.Call) and not _is_length(source)
     rows = isinstance(source, ast.Call) and script.name(source.func) == "csv.DictReader"
     return is_json or rows or (is_record and _reads_lines(source, script, function))
@@ -103,7 +106,7 @@ def _is_length(source: ast.Call) -> bool:
 
 
 def _reads_lines(source: ast.expr, script: Script, function: Function) -> bool:
-    """Whether it goes through the lines of a file."""
+    """True if it iterates over the lines of a file."""
     if isinstance(source, ast.Call) and script.name(source.func) in ("enumerate", "tqdm.tqdm", "tqdm.auto.tqdm"):
         source = source.args[0] if source.args else source
     if isinstance(source, ast.Call):
@@ -118,19 +121,20 @@ def _reads_lines(source: ast.expr, script: Script, function: Function) -> bool:
     return isinstance(source, ast.Name) and source.id in names
 
 
-def _reason(what: str, count: int | None, dataset: DatasetClass) -> str:
-    many = f"{count:,} Python objects" if count else "a Python object for each record"
-    if dataset.in_workers:
-        return (
-            f"{what} is a list with {many}. Reading one changes its reference count, so forked workers copy it "
-            "page by page; others get a whole copy each. Memory grows with every worker."
-        )
-    return f"{what} is a list with {many}, which take several times the memory of an array."
-
-
 def _change(what: str) -> str:
     return (
         f"- {what} = [...]\n"
         f"+ {what} = np.array([...])  # numbers\n"
         f"+ {what} = pa.array([...])  # texts and records; all workers share it"
     )
+
+
+RULE = Rule(
+    code="python-list",
+    weight=Weight.WASTE,
+    section="memory-grows",
+    title="Large list of Python objects",
+    explanation="It takes several times the memory of an array. Reading an object changes its reference count, so "
+    "forked workers copy the list page by page; other workers get a whole copy each.",
+    check=check,
+)

@@ -1,22 +1,21 @@
-"""The rule about the main guard: workers that are new interpreters import the script, and must not start it again."""
+"""``main-guard``: workers that are new interpreters import the script, and must not start it again."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 
-from antifreeze.doctor.check._finding import CheckFinding, Code
 from antifreeze.doctor.check._loaders import Loader
-from antifreeze.doctor.check._names import targets_of
-from antifreeze.doctor.check._script import Script, in_scope
+from antifreeze.doctor.check._rule import Rule, ScriptContext, Violation, Weight
+from antifreeze.doctor.check._script import Script, in_scope, targets_of
 
 _RUNS = {"fit", "validate", "test", "predict", "train", "evaluate"}
 _TAKES = {"enumerate", "iter", "next", "list", "tuple", "sum", "zip", "map"}
 
 
-def main_guard(script: Script, loaders: list[Loader]) -> Iterator[CheckFinding]:
+def check(context: ScriptContext) -> Iterator[Violation]:
     """Find loaders with workers that are read while the module is imported."""
-    dangerous = [loader for loader in loaders if loader.has_workers and loader.pickles]
+    script, dangerous = context.script, list(context.pickling_loaders)
     if not dangerous:
         return
     names = _variables(script, dangerous)
@@ -26,11 +25,8 @@ def main_guard(script: Script, loaders: list[Loader]) -> Iterator[CheckFinding]:
         place = next(_reads(script, statement, names, calls, readers), None)
         if place is not None:
             how = " or ".join(sorted(dangerous[0].methods - {"fork"}))
-            reason = (
-                f"workers are started by {how}, so each imports this script, gets here, and tries to start workers of "
-                "its own: the loader ends with an error that does not say so."
-            )
-            yield script.finding(Code.MAIN_GUARD, place, reason, '+ if __name__ == "__main__":\n      ...')
+            problem = f"workers are started by {how}, so each imports this script and runs this line."
+            yield Violation(place, problem, '+ if __name__ == "__main__":\n      ...')
             return
 
 
@@ -46,7 +42,7 @@ def _variables(script: Script, loaders: list[Loader]) -> set[str]:
 
 
 def _unguarded(script: Script) -> Iterator[ast.AST]:
-    """Give what runs when the module is imported."""
+    """Yield what runs when the module is imported."""
     for statement in script.tree.body:
         guarded = isinstance(statement, ast.If) and "__name__" in ast.unparse(statement.test)
         if not guarded and not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -55,7 +51,7 @@ def _unguarded(script: Script) -> Iterator[ast.AST]:
 
 
 def _mentions(node: ast.AST, script: Script, names: set[str], calls: set[int]) -> bool:
-    """Whether an expression holds a loader; ``len(loader)`` does not count."""
+    """True if an expression contains a loader; ``len(loader)`` does not count."""
     todo = [node]
     while todo:
         part = todo.pop()
@@ -67,7 +63,7 @@ def _mentions(node: ast.AST, script: Script, names: set[str], calls: set[int]) -
 
 
 def _reads(script: Script, node: ast.AST, names: set[str], calls: set[int], readers: set[str]) -> Iterator[ast.AST]:
-    """Give the places in one node that read a loader, or call a function that does."""
+    """Yield the places in one node that read a loader, or call a function that does."""
     if isinstance(node, ast.For | ast.comprehension) and _mentions(node.iter, script, names, calls):
         yield node.iter
     if not isinstance(node, ast.Call):
@@ -82,7 +78,7 @@ def _reads(script: Script, node: ast.AST, names: set[str], calls: set[int], read
 
 
 def _readers(script: Script, names: set[str], calls: set[int]) -> set[str]:
-    """Return the functions that read a loader when they are called, through others as well."""
+    """Return the functions that read a loader when they are called, directly or through others."""
     found: set[str] = set()
     for _ in range(len(script.functions) + 1):
         more = set()
@@ -96,3 +92,13 @@ def _readers(script: Script, names: set[str], calls: set[int]) -> set[str]:
             break
         found |= more
     return found
+
+
+RULE = Rule(
+    code="main-guard",
+    weight=Weight.ERROR,
+    section="what-doctor-check-finds",
+    title="Missing main guard",
+    explanation="Every worker tries to start workers itself; the loader fails with an error that does not say so.",
+    check=check,
+)

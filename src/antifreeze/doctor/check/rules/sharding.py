@@ -1,0 +1,72 @@
+"""``duplicates``: an iterable dataset that does not shard its samples among workers."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from antifreeze.doctor.check._datasets import DatasetClass
+from antifreeze.doctor.check._rule import Rule, ScriptContext, Violation, Weight
+from antifreeze.doctor.check._script import Script, calls_in, in_scope, self_attribute
+
+_KNOWS_WORKERS = re.compile(r"worker|shard|rank|split_by|partition", re.IGNORECASE)
+_READERS_NAMES = """
+open range gzip.open tarfile.open csv.reader glob.glob os.listdir json.load h5py.File
+"""
+_READERS = frozenset(_READERS_NAMES.split())
+_READING_METHODS = {"open", "read_text", "read_bytes", "iter_batches"}
+_CHANGE = """\
++ info = torch.utils.data.get_worker_info()
++ first, step = (info.id, info.num_workers) if info else (0, 1)
++ yield from itertools.islice(samples, first, None, step)"""
+
+
+def check(context: ScriptContext) -> Iterator[Violation]:
+    """Find iterable datasets that every worker would read completely."""
+    for dataset in context.datasets:
+        loaders = [loader for loader in dataset.loaders if loader.workers is not None and loader.workers > 1]
+        start = dataset.methods.get("__iter__")
+        if not dataset.is_iterable or not loaders or start is None:
+            continue
+        if any("worker_init_fn" in loader.arguments or loader.has_hidden_arguments for loader in loaders):
+            continue
+        names = {name for function in dataset.per_sample for name in _names(function)}
+        if any(_KNOWS_WORKERS.search(name) for name in names) or not _reads_itself(context.script, dataset):
+            continue
+        problem = f"__iter__ does not ask which of {loaders[0].workers} workers it runs in."
+        yield Violation(start, problem, _CHANGE)
+
+
+def _names(function: ast.AST) -> Iterator[str]:
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.arg):
+            yield node.arg
+
+
+def _reads_itself(script: Script, dataset: DatasetClass) -> bool:
+    """True if it reads files or counts. One that passes on what another object yields may be given a shard of it."""
+    for function in dataset.per_sample:
+        if any(script.name(call.func) in _READERS or _is_reader(call, script) for call in calls_in(in_scope(function))):
+            return True
+    return False
+
+
+def _is_reader(call: ast.Call, script: Script) -> bool:
+    if isinstance(call.func, ast.Attribute) and call.func.attr in _READING_METHODS:
+        return True
+    return script.name(call.func).rpartition(".")[2].startswith("read_") and not self_attribute(call.func)
+
+
+RULE = Rule(
+    code="duplicates",
+    weight=Weight.FREEZE,
+    section="duplicatedata",
+    title="Iterable dataset without shards",
+    explanation="Every worker yields all samples, so each sample arrives once per worker.",
+    check=check,
+)

@@ -1,0 +1,36 @@
+"""``sigchld-ignored``: the trainer ignores SIGCHLD, by its own code or by inheritance."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from antifreeze.doctor.check._rule import MachineContext, Rule, ScriptContext, Violation, Weight
+from antifreeze.doctor.check._script import calls_in
+
+_CODE, _SECTION, _TITLE = "sigchld-ignored", "unnoticed-death", "SIGCHLD ignored"
+_EXPLANATION = "No loader learns that a worker was killed, and waits for it forever."
+
+
+def check(context: ScriptContext) -> Iterator[Violation]:
+    """Find scripts that ignore the end of their child processes."""
+    script = context.script
+    if not any(loader.has_workers and not loader.is_ours for loader in context.loaders):
+        return
+    for call in calls_in(ast.walk(script.tree)):
+        names = [script.name(argument) for argument in call.args]
+        if script.name(call.func) == "signal.signal" and names == ["signal.SIGCHLD", "signal.SIG_IGN"]:
+            yield Violation(call, "the script ignores SIGCHLD.", f"- {ast.unparse(call)}")
+
+
+def check_environment(context: MachineContext) -> Iterator[Violation]:
+    """Find a shell or launcher that ignores SIGCHLD: jobs inherit that."""
+    if context.facts.sigchld_ignored and context.loaders != []:
+        change = "start the job from a shell that does not ignore it"
+        yield Violation(None, "SIGCHLD is ignored here, and jobs inherit that.", change)
+
+
+RULE = Rule(code=_CODE, weight=Weight.FREEZE, section=_SECTION, title=_TITLE, explanation=_EXPLANATION, check=check)
+MACHINE_RULE = Rule(
+    code=_CODE, weight=Weight.FREEZE, section=_SECTION, title=_TITLE, explanation=_EXPLANATION, check=check_environment
+)
