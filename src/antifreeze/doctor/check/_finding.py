@@ -6,8 +6,6 @@ import enum
 from dataclasses import dataclass
 from typing import Self
 
-_PAGE = "docs/troubleshooting.md"
-
 
 class Weight(enum.IntEnum):
     """How bad it is. The smaller, the earlier it is shown."""
@@ -86,8 +84,8 @@ class CheckFinding:
 
     @property
     def link(self) -> str:
-        """Where it is explained."""
-        return f"{_PAGE}#{self.code.section}"
+        """The command that explains it."""
+        return f"antifreeze explain {self.code.value}"
 
     @property
     def place(self) -> str:
