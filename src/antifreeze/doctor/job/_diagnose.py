@@ -12,10 +12,27 @@ from antifreeze.doctor.job._verdict import is_enough, judge
 
 
 def diagnose(pid: int | None = None) -> Diagnosis:
-    """Look at a training job for 3 to 7 seconds, and return what was found out.
+    """Inspect a training job for 3 to 7 seconds, and return what was found.
 
-    Without ``pid`` it is this process and everything that it has started: call it from another thread than the one
-    that waits. ``diagnosis.verdict`` says how the job is, ``diagnosis.suspects`` who holds it up, and why.
+    Args:
+        pid: Process id of the job; by default this process and everything that it started. Call it from another thread
+            than the one that waits.
+
+    Returns:
+        The verdict, the processes that hold up the job, and why.
+
+    Raises:
+        ConfigError: If there is no such process.
+
+    Example:
+        ```python
+        import antifreeze as af
+
+        diagnosis = af.diagnose()
+        print(diagnosis.verdict.value, diagnosis.summary)
+        for suspect in diagnosis.suspects:
+            print(suspect.name, suspect.cause.value, suspect.link)
+        ```
     """
     wanted = os.getpid() if pid is None else pid
     if isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < 1:
