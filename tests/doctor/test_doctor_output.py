@@ -86,7 +86,7 @@ def test_every_cause_can_be_printed(cause: Cause, width: int) -> None:
     text = as_text(diagnosis, FIXES, Paper(width))
 
     assert [line for line in text.splitlines() if len(line) > width and is_prose(line)] == []
-    assert f"docs/troubleshooting.md#{cause.value}" in text
+    assert f"antifreeze explain {cause.value}" in text
     assert "and 5 more: --json has all of them" in text
     assert " ".join(cause.hint.split()) in " ".join(text.split())
 

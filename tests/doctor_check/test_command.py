@@ -25,10 +25,10 @@ def test_who_asks_for_help_gets_it(arguments: list[str], capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("arguments", "problem", "hint"),
     [
-        ([], "missing command: expected 'doctor'", "antifreeze doctor PID"),
+        ([], "missing command: expected 'doctor' or 'explain'", "antifreeze doctor PID"),
         (["docter"], "unknown command 'docter'", "did you mean `antifreeze doctor`?"),
         (["Doctor", "check", "a.py"], "unknown command 'Doctor'", "did you mean `antifreeze doctor check a.py`?"),
-        (["inspect"], "unknown command 'inspect': expected 'doctor'", "antifreeze doctor PID"),
+        (["inspect"], "unknown command 'inspect': expected 'doctor' or 'explain'", "antifreeze doctor PID"),
         (["check", "a.py"], "unknown command 'check'", "did you mean `antifreeze doctor check a.py`?"),
         (["chekc", "a.py"], "unknown command 'chekc'", "did you mean `antifreeze doctor check a.py`?"),
         (["12"], "unknown command '12'", "did you mean `antifreeze doctor 12`?"),

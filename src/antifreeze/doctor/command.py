@@ -12,6 +12,7 @@ from typing import TextIO
 from antifreeze import __version__
 from antifreeze.doctor._suggest import closest
 from antifreeze.doctor.check import _check_command as check
+from antifreeze.doctor.explain import main as explain
 from antifreeze.doctor.job import _job_command as job
 
 SYNOPSIS = """\
@@ -19,6 +20,7 @@ usage: antifreeze doctor [PID | NAME] [--json] [--native] [--keep FOLDER]
        antifreeze doctor run [--stall SECONDS] [--keep FOLDER] -- python train.py ...
        antifreeze doctor report FOLDER [--json]
        antifreeze doctor check [--json] [--all] [script.py ...]
+       antifreeze explain [NAME]
        antifreeze --help | --version"""
 USAGE = f"""\
 {SYNOPSIS}
@@ -27,6 +29,7 @@ USAGE = f"""\
   doctor run      start a job, watch it, and explain each stall; the job is never stopped
   doctor report   the same, later and elsewhere, from what `--keep` or `doctor run` wrote
   doctor check    before training: find what on this machine and in these scripts will freeze a data loader
+  explain         what a cause, an error or a finding means, and how to fix it; without a NAME, list all
 
 Each command has --help.
 Exit codes: 0 healthy or nothing found, 1 stuck or something found, 2 wrong usage or could not inspect the job,
@@ -72,6 +75,8 @@ def _run(given: list[str]) -> int:
     if given[:1] in ([flag] for flag in _HELP) or (given[:1] == ["doctor"] and given[1:] in ([flag] for flag in _HELP)):
         print(USAGE)
         return 0
+    if given[:1] == ["explain"]:
+        return explain(given[1:])
     if given[:1] != ["doctor"]:
         return _refuse(_problem(given), _meant(given))
     command = _SUBCOMMANDS.get(given[1]) if len(given) > 1 else None
@@ -80,8 +85,8 @@ def _run(given: list[str]) -> int:
 
 def _problem(given: list[str]) -> str:
     if not given:
-        return "missing command: expected 'doctor'"
-    return f"unknown {'option' if given[0].startswith('-') else 'command'} {given[0]!r}: expected 'doctor'"
+        return "missing command: expected 'doctor' or 'explain'"
+    return f"unknown {'option' if given[0].startswith('-') else 'command'} {given[0]!r}: expected 'doctor' or 'explain'"
 
 
 def _meant(given: list[str]) -> str:
@@ -97,6 +102,8 @@ def _meant(given: list[str]) -> str:
         return " ".join(["doctor check", *given])
     if closest(word, ("doctor",)):
         return " ".join(["doctor", *given[1:]])
+    if closest(word, ("explain",)):
+        return " ".join(["explain", *given[1:]])
     subcommand = closest(word, _SUBCOMMANDS)
     return " ".join(["doctor", subcommand, *given[1:]]) if subcommand else ""
 

@@ -13,8 +13,6 @@ from antifreeze.doctor.check._facts import Facts
 from antifreeze.doctor.check._loaders import Loader
 from antifreeze.doctor.check._script import Script
 
-_PAGE = "docs/troubleshooting.md"
-
 
 class Weight(enum.IntEnum):
     """How bad a finding is. Smaller values are shown first."""
@@ -128,8 +126,8 @@ class CheckFinding:
 
     @property
     def link(self) -> str:
-        """Where the rule is documented."""
-        return f"{_PAGE}#{self.rule.section}"
+        """The command that explains the rule."""
+        return f"antifreeze explain {self.code}"
 
     @property
     def place(self) -> str:

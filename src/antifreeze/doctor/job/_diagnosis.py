@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 
 from antifreeze.diagnosis import Cause, Finding, Frame
 
-PAGE = "docs/troubleshooting.md"
-
 
 class Verdict(enum.Enum):
     """The state of a job."""
@@ -54,8 +52,8 @@ class Suspect:
 
     @property
     def link(self) -> str:
-        """Where the cause is explained."""
-        return f"{PAGE}#{self.cause.value}"
+        """The command that explains the cause."""
+        return f"antifreeze explain {self.cause.value}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
