@@ -4,10 +4,11 @@ VENV := .venv
 BENCH := .venv-bench
 FLOOR := .venv-floor
 AUDIT := .venv-audit
+DOCS := .venv-docs
 BIN := $(VENV)/bin
 AT_ONCE := -n 2 --dist loadfile
 
-.PHONY: demo test test-floor check audit bench soak clean
+.PHONY: demo test test-floor check docs audit bench soak clean
 
 demo: $(VENV)/ready
 	$(BIN)/python examples/demo.py
@@ -40,6 +41,11 @@ check: $(VENV)/ready
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 
+# The site, in site/. Warnings are errors, and every internal link and anchor must lead somewhere.
+docs: $(DOCS)/ready
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet
+	$(DOCS)/bin/python tools/check_links.py site
+
 # Peers go into an environment of their own: some of them pin old versions of what we test with.
 bench: $(BENCH)/ready
 	$(BENCH)/bin/python benchmarks/run.py $(BENCH_ARGS)
@@ -54,6 +60,11 @@ $(FLOOR)/ready: requirements-floor.txt pyproject.toml
 	$(FLOOR)/bin/python -m pip install --quiet -r requirements-floor.txt -e .
 	touch $@
 
+$(DOCS)/ready: requirements-docs.txt
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet -r requirements-docs.txt
+	touch $@
+
 $(BENCH)/ready: requirements-bench.txt requirements-bench-nodeps.txt pyproject.toml
 	$(PYTHON) -m venv $(BENCH)
 	$(BENCH)/bin/python -m pip install --quiet -r requirements-bench.txt -e .
@@ -61,4 +72,4 @@ $(BENCH)/ready: requirements-bench.txt requirements-bench-nodeps.txt pyproject.t
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(BENCH) $(FLOOR) $(AUDIT)
+	rm -rf $(VENV) $(BENCH) $(FLOOR) $(AUDIT) $(DOCS) site

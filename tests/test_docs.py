@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeGuard
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +30,8 @@ from antifreeze.pool import _pool, _prefetch, _task_table, _worker_failures
 
 HOUSE = Path(__file__).parent.parent
 PAGES = sorted(
-    [HOUSE / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + list((HOUSE / "docs").rglob("*.md"))
+    [HOUSE / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "CODE_OF_CONDUCT.md")]
+    + list((HOUSE / "docs").rglob("*.md"))
 )
 # Its blocks are arguments rather than scripts; an import above each would be noise.
 PRELUDES = {"docs/columns.md": "from antifreeze import StreamingDataLoader, StreamingDataset"}
@@ -38,6 +42,8 @@ _BLOCK = re.compile(r"^(?P<above>[^\n]*)\n```python\n(?P<code>.*?)^```$", re.MUL
 _NOT_RUN = re.compile(r"<!-- not run: \S.* -->")
 _LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (?P<text>.*)$", re.MULTILINE)
+_ENTRY = re.compile(r"^::: (?P<name>\S+)$", re.MULTILINE)
+_EXAMPLE = re.compile(r"^ +```python\n(.*?)^ +```$", re.MULTILINE | re.DOTALL)
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _KEY = re.compile(r"^\| `(?P<key>[^`]+)` \|", re.MULTILINE)
 
@@ -150,8 +156,11 @@ def test_the_limits_of_workers_are_those_of_the_policy() -> None:
 
 def anchors_of(page: Path) -> set[str]:
     """Return what a link can point to in a page, by the rules of the place where it will be read."""
-    headings = _HEADING.finditer(_FENCE.sub("", page.read_text()))
-    return {re.sub(r"[^\w\- ]", "", heading["text"].lower()).strip().replace(" ", "-") for heading in headings}
+    text = _FENCE.sub("", page.read_text())
+    anchors = {
+        re.sub(r"[^\w\- ]", "", head["text"].lower()).strip().replace(" ", "-") for head in _HEADING.finditer(text)
+    }
+    return anchors | {entry["name"] for entry in _ENTRY.finditer(text)}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -193,6 +202,80 @@ def test_every_message_of_the_page_is_one_of_the_source() -> None:
 
     assert len(keys) > 50
     assert unknown == []
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    """With its own entry; the version is one line of the first page."""
+    pages = [page.read_text() for page in (HOUSE / "docs/reference").glob("*.md")]
+    entries = {entry["name"] for text in pages for entry in _ENTRY.finditer(text)}
+
+    assert {f"antifreeze.{name}" for name in af.__all__} - entries == {"antifreeze.__version__"}
+
+
+def doc_parameters(text: str) -> set[str]:
+    """Return the names under ``Args:``."""
+    section = re.search(r"^Args:\n(.*?)(?=^\S|\Z)", inspect.cleandoc(text), re.MULTILINE | re.DOTALL)
+    return set(re.findall(r"^    \*{0,2}(\w+)(?: \([^)]*\))?:", section[1], re.MULTILINE)) if section else set()
+
+
+ERRORS = sorted(
+    name for name in af.__all__ if isinstance(kind := getattr(af, name), type) and issubclass(kind, Exception)
+)
+CALLED = [name for name in af.__all__ if callable(getattr(af, name)) and name not in (*ERRORS, "Diagnosis", "Report")]
+
+
+@pytest.mark.parametrize("name", sorted({*CALLED} - {"ParquetLoader"}))
+def test_every_argument_of_a_public_name_is_documented(name: str) -> None:
+    """Each by its own name: a reader looks for the word that they typed."""
+    function = getattr(af, name)
+
+    assert doc_parameters(function.__doc__) == set(inspect.signature(function).parameters)
+
+
+@pytest.mark.parametrize("name", [*ERRORS, "Diagnosis", "ParquetLoader", "Report"])
+def test_every_field_of_a_public_class_is_documented(name: str) -> None:
+    """With a docstring below it, which the reference shows."""
+    trees = [
+        ast.parse(path.read_text()) for path in (HOUSE / "src").rglob("*.py") if f"class {name}" in path.read_text()
+    ]
+    (body,) = [n.body for tree in trees for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name]
+    pairs = itertools.pairwise(body)
+    bare = [ast.unparse(node.target) for node, below in pairs if is_field(node) and not is_text(below)]
+
+    assert bare == []
+    assert not is_field(body[-1])
+
+
+def is_field(node: ast.stmt) -> TypeGuard[ast.AnnAssign]:
+    return isinstance(node, ast.AnnAssign)
+
+
+def is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def examples_of(name: str) -> list[str]:
+    """Return the code blocks in the docstrings of a public name and of its methods."""
+    found = getattr(af, name)
+    texts = [found.__doc__] + [member.__doc__ for member in vars(found).values() if hasattr(member, "__doc__")]
+    cleaned = [inspect.cleandoc(text) for text in texts if isinstance(text, str)]
+    return [textwrap.dedent(code) for text in cleaned for code in _EXAMPLE.findall(text)]
+
+
+def test_examples_of_the_reference_run(tmp_path: Path) -> None:
+    """In the folder that the pages have, each in a namespace of its own. What users call has an example."""
+    examples = {name: examples_of(name) for name in af.__all__ if name != "__version__"}
+    assert [name for name in CALLED if not examples[name]] == ["ParquetLoader"]
+    make_dataset(tmp_path / "data/train")
+    lines = []
+    for number, code in enumerate(itertools.chain.from_iterable(examples.values())):
+        (tmp_path / f"example_{number}.py").write_text(code)
+        lines.append(f"runpy.run_path('example_{number}.py')")
+    command = [sys.executable, "-W", "error", "-c", "\n".join(["import runpy", *lines])]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+
+    assert len(lines) > 10
+    assert done.returncode == 0, done.stderr
 
 
 def test_every_error_has_a_section() -> None:

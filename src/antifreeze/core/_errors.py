@@ -1,7 +1,7 @@
 """The tree of errors: one class per meaning, facts as attributes, a hint that can be acted on.
 
 AntifreezeError
-├── InputError               what was asked for cannot be done
+├── InputError               a request that cannot be fulfilled
 │   ├── ConfigError          an argument has a wrong value           (also ValueError)
 │   ├── SourceNotFound       no such directory, file or match        (also FileNotFoundError)
 │   ├── UnknownColumn        a column that the data does not have    (also KeyError)
@@ -10,17 +10,17 @@ AntifreezeError
 │   ├── ManifestError        the manifest is damaged or of another version
 │   ├── NotPicklable         something that cannot be sent to a worker        (also TypeError)
 │   ├── DuplicateData        an iterable dataset that gives every worker the same samples
-│   └── StateMismatch        a state that this loader cannot go on from   (also ValueError)
-├── DataError                what stands in a file cannot be delivered
+│   └── StateMismatch        a state that this loader cannot resume from     (also ValueError)
+├── DataError                a file's contents could not be read
 │   ├── CorruptFile          not Parquet, truncated, a page that does not decode
-│   ├── UnreadableFile       the system does not give its bytes     (also OSError)
+│   ├── UnreadableFile       the system refuses to read it          (also OSError)
 │   ├── NullValue            a null where no fill value was given    (also ValueError)
 │   ├── RaggedColumn         rows of different lengths where one length was expected
 │   └── TooLarge             a page, row or window that does not fit in memory_limit (also MemoryError)
 ├── UserCodeError            a dataset, transform or collate function raised; its error is the cause
-├── NotRepeatable            an iterable dataset cannot go on where a lost worker stopped
-├── WorkerDied               a worker process ended again and again          (also RuntimeError)
-└── Stalled                  nothing moved for longer than the limit (also TimeoutError, RuntimeError)
+├── NotRepeatable            an iterable dataset cannot resume where a lost worker stopped
+├── WorkerDied               workers exited repeatedly                       (also RuntimeError)
+└── Stalled                  no progress for longer than the limit   (also TimeoutError, RuntimeError)
 """
 
 from __future__ import annotations
@@ -51,24 +51,40 @@ def _without_credentials(fact: Any) -> Any:
 
 
 class AntifreezeError(Exception):
-    """Anything that antifreeze raises on purpose.
+    """Base class of all errors that antifreeze raises on purpose. Catch this one to catch all.
 
     The facts behind the message (``file``, ``row_group``, ``row``, ``column``, ...) are attributes, so that a
-    program can act on them without reading the text. They are what was found: a name with a line break in it is one
-    with a line break. Only users, passwords and signatures in addresses are taken out of them.
+    program can act on them without reading the text. They are as found: a name with a line break in it keeps it. Only
+    users, passwords and signatures in addresses are removed.
 
-    The text is safe to print and to log: names and messages that it is built from cannot add a line to it, steer a
+    The text is safe to print and to log: names and messages that it is built from cannot add a line to it, control a
     terminal, or make it long, and what looks like a secret is hidden.
 
     Args:
-        message: the problem, on one line. A line break in it can only come from a fact, and is shown as ``\\n``.
-        hint: what to do, on one line.
-        lines: more about the problem, each shown on its own line below it.
-        **facts: set as attributes.
+        message: The problem, on one line. A line break in it can only come from a fact, and is shown as ``\\n``.
+        hint: What to do, on one line.
+        lines: More about the problem, each shown on its own line below it.
+        **facts: Set as attributes.
+
+    Attributes:
+        message (str): The problem, with its further lines.
+        hint (str): What to do; empty if there is nothing to advise.
+        lines (tuple[str, ...]): The further lines.
+        facts (dict[str, Any]): All facts by name; each is an attribute as well.
+
+    Example:
+        ```python
+        import antifreeze as af
+
+        try:
+            af.StreamingDataset("data/train", columns=["idz"])
+        except af.UnknownColumn as error:
+            print(error.column, error.hint)
+        ```
     """
 
     retry: Any = None
-    """What could be tried again without what failed; for the loader's own use."""
+    """What can be retried without the failed part; for internal use."""
 
     def __init__(self, message: str, *, hint: str = "", lines: Iterable[str] = (), **facts: Any) -> None:
         # Invariant: this is the only place where an error becomes text, and the only breaks in it are those made here.
@@ -92,51 +108,60 @@ class AntifreezeError(Exception):
 
 
 class InputError(AntifreezeError):
-    """What was asked for cannot be done."""
+    """A request that cannot be fulfilled; base class of errors about arguments, sources and states."""
 
 
 class ConfigError(InputError, ValueError):
     """An argument has a wrong value."""
 
     argument: str
+    """Name of the argument."""
 
 
 class SourceNotFound(InputError, FileNotFoundError):
     """There is no such directory or file, or nothing in it matches."""
 
     path: str
+    """Path or pattern that was looked for."""
 
 
 class UnknownColumn(InputError, KeyError):
-    """A column was asked for that the data does not have."""
+    """The data does not have a column of this name."""
 
     column: str
+    """Name of the missing column."""
 
 
 class SchemaMismatch(InputError, ValueError):
-    """Two files of one dataset do not have the same columns."""
+    """Files of one dataset, or datasets of one mixture, do not have the same columns."""
 
     file: str
+    """File that differs."""
 
 
 class SourceChanged(InputError):
     """The files are not those that were indexed."""
 
     changed: tuple[str, ...]
+    """Files with another size or time."""
     vanished: tuple[str, ...]
+    """Files that are missing."""
     appeared: tuple[str, ...]
+    """Files that are new."""
 
 
 class ManifestError(InputError):
     """The manifest is damaged or of another version."""
 
     path: str
+    """Path of the manifest."""
 
 
 class NotPicklable(InputError, TypeError):
-    """An object cannot be sent to a worker process, or not back from it."""
+    """An object cannot be sent to a worker process, or back from it."""
 
     path: str
+    """Where the object is, such as ``dataset.client``."""
 
 
 class DuplicateData(InputError):
@@ -144,73 +169,89 @@ class DuplicateData(InputError):
 
 
 class StateMismatch(InputError, ValueError):
-    """A state does not fit the loader that is to go on from it."""
+    """A state does not match the loader that should resume from it."""
 
     differences: Mapping[str, tuple[Any, Any]] = MappingProxyType({})
-    """What the state says and what the loader has, by name."""
+    """For each name, what the state says and what the loader has."""
 
 
 class DataError(AntifreezeError):
-    """What stands in a file cannot be delivered."""
+    """The file's contents could not be read; base class of errors about data."""
 
     file: str
+    """Path of the file."""
 
 
 class CorruptFile(DataError):
-    """The file is not Parquet, is truncated, or has a page that does not decode."""
+    """The file is not Parquet, is truncated, or has a page that cannot be decoded."""
 
     row_group: int | None
+    """Number of the row group; None if it is about the whole file."""
 
 
 class UnreadableFile(DataError, OSError):
-    """The file is there, but the system does not give its bytes: permissions, handles, a disk that fails."""
+    """The file exists, but the system refuses to read it: permissions, open-file limit, a failing disk."""
 
 
 class NullValue(DataError, ValueError):
-    """A null stands where no fill value was given."""
+    """A column has a null, and no fill value was given."""
 
     column: str
+    """Name of the column."""
     row: int
+    """Number of the row in its file."""
 
 
 class RaggedColumn(DataError):
-    """Rows of different lengths stand where one length was expected."""
+    """A list column has rows of different lengths where one length was expected."""
 
     column: str
+    """Name of the column."""
     row: int
+    """Number of the row in its file."""
 
 
 class TooLarge(DataError, MemoryError):
     """A page, a row, a batch or a shuffle window needs more memory than ``memory_limit`` allows."""
 
     nbytes: int
-    """What it would need, or more."""
+    """Bytes that it would need, or more."""
     limit: int
+    """Bytes that are allowed."""
 
 
 class UserCodeError(AntifreezeError):
-    """The user's dataset, transform or collate function raised; its own error is the cause."""
+    """The user's dataset, transform or collate function raised.
+
+    The error is also of the type that the user's code raised, so ``except ValueError`` works; ``__cause__`` is the
+    original.
+    """
 
     step: int
+    """Number of the batch in its epoch."""
 
 
 class NotRepeatable(AntifreezeError):
-    """A worker was lost, and the iterable dataset did not give its successor the same samples again."""
+    """A worker was lost, and the iterable dataset did not give its replacement the same samples again."""
 
     worker: int
+    """Number of the worker."""
 
 
 class WorkerDied(AntifreezeError, RuntimeError):
-    """A worker process ended, and so did those that took its place."""
+    """A worker process exited, and so did those that replaced it."""
 
     worker: int
+    """Number of the worker."""
     cause: str
+    """Name of the cause; ``antifreeze explain`` explains it."""
 
 
 class Stalled(AntifreezeError, TimeoutError, RuntimeError):
-    """Nothing moved for longer than the limit."""
+    """No progress for longer than the limit."""
 
     silent_s: float
+    """Seconds without progress."""
 
 
 # Tracebacks name an error by its module; people find it under the package's own name.

@@ -26,23 +26,38 @@ class CombinedStreamingDataset(CompositeDataset):
     """Rows of several datasets, mixed.
 
     Args:
-        datasets: datasets with the same columns.
-        seed: what the order depends on, together with the epoch.
-        weights: how often each of them is drawn from; a number for each, or a function that is called with the number
-            of a step and returns these numbers. By default in proportion to their lengths, so that all of them last
+        datasets: Datasets with the same columns.
+        seed: Determines the order, together with the epoch.
+        weights: How often each dataset is drawn from: one number for each, or a function that is called with the number
+            of a step and returns these numbers. By default in proportion to the lengths, so that all datasets last
             until the end.
-        iterate_over_all: whether an epoch has all rows of all datasets, each once: one that is used up drops out. If
-            not, the epoch ends when the first dataset is used up.
-        temperature: without weights, a dataset of n rows has the weight ``n ** (1 / temperature)``. 1 is in proportion;
-            more favours small ones.
-        batching_method: ``"stratified"``, rows of all datasets in every batch; or ``"per_stream"``, a batch has rows of
-            one dataset. Rows that are too few for a batch come at the end, and only there a batch may have rows of two.
-        force_override_state_dict: whether a loader continues from a state that does not fit, with a warning, as
+        iterate_over_all: True if an epoch has all rows of all datasets, each once: an exhausted dataset drops out.
+            False if the epoch ends when the first dataset is exhausted.
+        batching_method: ``"stratified"`` for rows of all datasets in every batch, or ``"per_stream"`` for batches with
+            rows of one dataset. Rows too few for a batch come at the end; only there can a batch mix two datasets.
+        force_override_state_dict: True if a loader resumes from a state that does not match, with a warning, as
             ``load_state_dict(state, strict=False)`` does.
-        shuffle: whether the rows of each dataset are shuffled; by default if one of them is to be.
-        transform: a function of one row, after the transform of its dataset if that has one; or of a whole batch if
-            marked with ``antifreeze.batched``. A list of functions is applied one after the other.
-        drop_last: whether a loader that does not say otherwise leaves out a last batch that is not full.
+        temperature: Without weights, a dataset of n rows has the weight ``n ** (1 / temperature)``. 1 is in proportion;
+            larger values favor small datasets.
+        shuffle: True to shuffle the rows of each dataset; by default if one of them shuffles.
+        transform: Function of one row, applied after the transform of its dataset; or of a whole batch if marked with
+            ``antifreeze.batched``; or a list of functions that are applied in turn.
+        drop_last: True if a loader without a ``drop_last`` argument drops an incomplete last batch.
+
+    Raises:
+        ConfigError: If an argument has a wrong value.
+        SchemaMismatch: If the datasets differ in their columns.
+
+    Example:
+        ```python
+        import antifreeze as af
+
+        many = af.StreamingDataset("data/train", columns=["ids"], shuffle=True)
+        few = many.subset(slice(0, 100))
+        mixed = af.CombinedStreamingDataset([many, few], weights=[0.8, 0.2], iterate_over_all=False)
+        for batch in af.StreamingDataLoader(mixed, batch_size=32):
+            print(batch["ids"].shape)
+        ```
     """
 
     @check.explained("CombinedStreamingDataset")
@@ -200,7 +215,7 @@ class CombinedStreamingDataset(CompositeDataset):
         return self.datasets[dataset]._sample_name(self._readings(reading)[dataset], row)
 
     def __iter__(self) -> Iterator[Row]:
-        """Yield the rows one by one, in this thread; each full iteration is a new epoch."""
+        """Yield the rows one by one, in this thread; each iteration is a new epoch."""
         epoch, self.epoch = self.epoch, self.epoch + 1
         yield from rows_of_epoch(self, epoch)
 

@@ -52,34 +52,61 @@ _at_hand = threading.local()
 class StreamingDataset:
     """Rows of Parquet files.
 
+    Opening a dataset lists the files and reads their footers, or the manifest if there is one; no row is read. Give it
+    to ``StreamingDataLoader`` for batches, or read single rows with ``dataset[i]``.
+
     A subclass may override ``transform`` or ``__getitem__``: a loader delivers what they return, and runs them where it
-    runs a transform. ``super().__getitem__(index)`` gives the row as this class would, and costs nothing for the row
-    that the loader asks for.
+    runs a transform. ``super().__getitem__(index)`` returns the row as this class would, and costs nothing for the row
+    that the loader requests.
 
     Args:
-        input_dir: a directory (searched recursively), a glob, a file, or a list of these.
-        item_loader: a ``ParquetLoader``; of use for its ``columns`` only.
-        shuffle: whether iteration, and a loader that does not say otherwise, shuffle the rows.
-        drop_last: whether a loader that does not say otherwise leaves out a last batch that is not full.
-        seed: what the order depends on, together with the epoch.
-        subsample: a fraction of the rows, chosen by chance with ``seed``; above 1, rows are repeated.
-        index_path: where the manifest is, if not in the directory.
-        force_override_state_dict: whether a loader continues from a state that does not fit, with a warning, as
+        input_dir: A directory (searched recursively), a glob, a file, or a list of these.
+        cache_dir: Accepted for code written for litData; no effect: local files are read in place.
+        item_loader: A ``ParquetLoader``; only its ``columns`` are used.
+        shuffle: True if iteration, and a loader without a ``shuffle`` argument, shuffle the rows.
+        drop_last: True if a loader without a ``drop_last`` argument drops an incomplete last batch.
+        seed: Determines the order, together with the epoch.
+        serializers: Accepted for code written for litData; must be empty.
+        max_cache_size: Accepted for code written for litData; no effect.
+        subsample: Fraction of the rows, chosen at random with ``seed``; above 1, rows are repeated.
+        encryption: Accepted for code written for litData; must be empty.
+        storage_options: Accepted for code written for litData; no effect.
+        session_options: Accepted for code written for litData; no effect.
+        max_pre_download: Accepted for code written for litData; no effect.
+        index_path: Where the manifest is, if not in the directory.
+        force_override_state_dict: True if a loader resumes from a state that does not match, with a warning, as
             ``load_state_dict(state, strict=False)`` does.
-        transform: a function of one row (a dict), or of a whole batch if marked with ``antifreeze.batched``; or a list
-            of functions, which are applied one after the other.
-        columns: the columns to read; all of them by default. Others are not decoded, and files may differ in them.
+        transform: Function of one row (a dict), or of a whole batch if marked with ``antifreeze.batched``; or a list of
+            functions that are applied in turn.
+        num_canonical_nodes: Accepted for code written for litData; no effect: a run resumes on any number of ranks.
+        batch_decode: Accepted for code written for litData; no effect.
+        item_shuffle_window: Accepted for code written for litData; no effect.
+        window_direct_io: Accepted for code written for litData; must be False.
+        columns: Columns to read; by default all. Others are not decoded, and files may differ in them.
         format: ``"torch"``, ``"numpy"`` or ``"arrow"``; the last two do not need torch.
-        fill_null: a value for nulls, or one for each column as a dict. Without it, a null is an error.
-        pad: a value that ragged lists are padded with, or one for each column as a dict. Without it, a ragged column is
+        fill_null: Value for nulls, or a dict with one for each column. Without it, a null is an error.
+        pad: Value that ragged lists are padded with, or a dict with one for each column. Without it, a ragged column is
             a list with one tensor for each row.
-        ragged: list columns to be treated as ragged although all their rows seem to have one length.
-        subset: the rows to take, as in the method of that name; all of them by default.
-        hive: whether ``key=value`` folders are columns.
-        cache_dir, max_cache_size, max_pre_download, storage_options, session_options, num_canonical_nodes,
-            batch_decode, item_shuffle_window: accepted for code that comes from litData, and without effect: local
-            files are read where they are, in pieces, and runs continue on any number of ranks.
-        serializers, encryption, window_direct_io: refused unless they ask for nothing.
+        ragged: List columns to treat as ragged although all their rows seem to have one length.
+        subset: Rows to select, as in the method of that name; by default all.
+        hive: True if ``key=value`` folders are columns.
+
+    Raises:
+        ConfigError: If an argument has a wrong value.
+        SourceNotFound: If there is no such directory or file, or nothing in it matches.
+        UnknownColumn: If ``columns``, ``pad``, ``fill_null`` or ``ragged`` names a column that the data does not have.
+        SchemaMismatch: If files differ in columns that are read.
+        SourceChanged: If the files are not those of the manifest.
+        ManifestError: If the manifest is damaged or of another version.
+        CorruptFile: If a footer cannot be decoded.
+
+    Example:
+        ```python
+        import antifreeze as af
+
+        dataset = af.StreamingDataset("data/train", columns=["ids", "labels"], shuffle=True)
+        print(len(dataset), dataset[0]["ids"].shape)
+        ```
     """
 
     @check.explained("StreamingDataset", instead=_INSTEAD)
@@ -153,13 +180,13 @@ class StreamingDataset:
             self._selection = self._selected(rows)
 
     transform: Any = None
-    """A function of one row, or a list of such functions. A subclass may have a method of this name."""
+    """Function of one row, or a list of such functions. A subclass may define a method of this name."""
 
     # -- what it is ------------------------------------------------------------------------------------------------
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of a row, in order."""
+        """Columns of a row, in order."""
         return self._columns
 
     @property
@@ -169,7 +196,7 @@ class StreamingDataset:
 
     @property
     def current_epoch(self) -> int:
-        """The number of the epoch that is read, or was read last, from 1 on. Workers know it too."""
+        """Number of the epoch that is being read, or was read last, counted from 1. Workers know it too."""
         return self._made.epoch + 1
 
     def __len__(self) -> int:
@@ -212,7 +239,18 @@ class StreamingDataset:
     # -- rows by number --------------------------------------------------------------------------------------------
 
     def __getitem__(self, index: int | slice) -> Any:
-        """Return one row as a dict, or a list of rows for a slice."""
+        """Return one row as a dict, or a list of rows for a slice.
+
+        Args:
+            index: Row number from ``-len(dataset)`` to ``len(dataset) - 1``, or a slice.
+
+        Returns:
+            The row after the transform, or a list of such rows.
+
+        Raises:
+            IndexError: If there is no such row.
+            UserCodeError: If the transform raised.
+        """
         if isinstance(index, slice):
             return self._get(np.arange(self._size)[index])
         i = check.integer("index", index)
@@ -274,16 +312,35 @@ class StreamingDataset:
         return selection[numbers], numbers
 
     def __iter__(self) -> Iterator[Row]:
-        """Yield the rows one by one, in this thread; each full iteration of a shuffled dataset is a new epoch."""
+        """Yield the rows one by one, in this thread; each iteration of a shuffled dataset is a new epoch."""
         epoch, self.epoch = self.epoch, self.epoch + 1
         yield from rows_of_epoch(self, epoch)
 
     # -- parts of it -----------------------------------------------------------------------------------------------
 
     def subset(self, rows: slice | range | Sequence[int] | Int64Array) -> Self:
-        """Return a dataset of some of the rows: a slice, or numbers in any order, as often as they are named.
+        """Return a dataset with some of the rows.
 
-        It is of the same class, and shares all attributes that a subclass may have.
+        The result is of the same class, and shares all attributes that a subclass may have.
+
+        Args:
+            rows: A slice, a range, row numbers in any order (a number that occurs twice selects the row twice), or a
+                mask with one bool for each row.
+
+        Returns:
+            A dataset that reads the same files.
+
+        Raises:
+            ConfigError: If ``rows`` are not integers.
+            IndexError: If there is no such row.
+
+        Example:
+            ```python
+            import antifreeze as af
+
+            dataset = af.StreamingDataset("data/train")
+            train, valid = dataset.subset(slice(0, 1500)), dataset.subset(slice(1500, None))
+            ```
         """
         selection = self._selected(rows)
         part = object.__new__(type(self))

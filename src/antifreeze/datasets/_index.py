@@ -28,17 +28,33 @@ def index_parquet_dataset(
 ) -> str:
     """Write the manifest of a dataset and return its path.
 
-    A dataset can be read without one; with it, opening a hundred thousand files takes a second or two. Call it again
+    A dataset can be read without one; with it, opening a hundred thousand files takes a second or two. Call this again
     when the files have changed.
 
     Args:
-        input_dir: A directory (with all below it), a glob, a file, or a list of these.
-        cache_dir: An existing folder to write to, as in litData; give it to the dataset as ``index_path``.
-        storage_options: Accepted for code that comes from litData, and without effect: files are local.
-        num_workers: Number of threads that read. By default chosen by how fast the storage answers.
+        input_dir: A directory (searched recursively), a glob, a file, or a list of these.
+        cache_dir: An existing folder to write to, as in litData; pass it to the dataset as ``index_path``.
+        storage_options: Accepted for code written for litData; no effect: files are local.
+        num_workers: Number of threads that read; by default adapted to how fast the storage answers.
         index_path: Where to write, a file or an existing folder. By default the manifest is in the directory; for a
-            glob, a file or a list it must be given, and be given to the dataset as well.
-        progress: Show a progress bar if standard error is a terminal.
+            glob, a file or a list it is required, and must be passed to the dataset as well.
+        progress: True to show a progress bar if standard error is a terminal.
+
+    Returns:
+        The path of the manifest.
+
+    Raises:
+        ConfigError: If an argument has a wrong value.
+        SourceNotFound: If there is no such directory or file.
+        InputError: If the manifest cannot be written.
+        CorruptFile: If a footer cannot be decoded.
+
+    Example:
+        ```python
+        import antifreeze as af
+
+        path = af.index_parquet_dataset("data/train", progress=False)
+        ```
     """
     if num_workers is not None and num_workers < 1:
         hint = "give at least 1, or None to let it be chosen"

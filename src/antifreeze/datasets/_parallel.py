@@ -22,23 +22,37 @@ from antifreeze.plan import Lanes
 
 
 class ParallelStreamingDataset(CompositeDataset):
-    """Rows of several datasets side by side, as ``zip`` does it. A row is a tuple of a row of each, and so is a batch.
+    """Rows of several datasets side by side, as with ``zip``: a row is a tuple with a row of each, and so is a batch.
 
     Args:
-        datasets: datasets with any columns.
-        length: rows in an epoch, over all ranks. ``"shortest"`` (the default) ends with the shortest dataset. With a
-            number, ``"longest"`` or ``float("inf")``, a dataset that ends starts over, in another order if shuffled.
-        force_override_state_dict: whether a loader continues from a state that does not fit, with a warning, as
+        datasets: Datasets with any columns.
+        length: Number of rows in an epoch, over all ranks. ``"shortest"`` (the default) ends with the shortest dataset.
+            With a number, ``"longest"`` or ``float("inf")``, an exhausted dataset restarts, in another order if
+            shuffled.
+        force_override_state_dict: True if a loader resumes from a state that does not match, with a warning, as
             ``load_state_dict(state, strict=False)`` does.
-        transform: a function of one row, which is a tuple, or of a whole batch if marked with ``antifreeze.batched``.
-            If it takes a second argument, it gets a mapping of generators, ``"random"``, ``"numpy"`` and ``"torch"``,
-            which are seeded for the batch. A list of functions is applied one after the other.
-        seed: what the order depends on, together with the epoch.
-        resume: with a length, whether an epoch starts where the one before it stopped, also if that one was left
-            early. If not, every epoch has the same rows in the same order.
-        reset_rngs: whether these generators are seeded alike in every epoch.
-        shuffle: whether the rows of each dataset are shuffled; by default if one of them is to be.
-        drop_last: whether a loader that does not say otherwise leaves out a last batch that is not full.
+        transform: Function of one row, which is a tuple, or of a whole batch if marked with ``antifreeze.batched``. If
+            it takes a second argument, it gets a mapping of generators, ``"random"``, ``"numpy"`` and ``"torch"``,
+            which are seeded for the batch. A list of functions is applied in turn.
+        seed: Determines the order, together with the epoch.
+        resume: With a length, True if an epoch starts where the previous one stopped, even if that one was left early;
+            False if every epoch has the same rows in the same order.
+        reset_rngs: True to seed these generators alike in every epoch.
+        shuffle: True to shuffle the rows of each dataset; by default if one of them shuffles.
+        drop_last: True if a loader without a ``drop_last`` argument drops an incomplete last batch.
+
+    Raises:
+        ConfigError: If an argument has a wrong value.
+
+    Example:
+        ```python
+        import antifreeze as af
+
+        inputs = af.StreamingDataset("data/train", columns=["ids"])
+        targets = af.StreamingDataset("data/train", columns=["labels"])
+        for x, y in af.StreamingDataLoader(af.ParallelStreamingDataset([inputs, targets]), batch_size=32):
+            print(x["ids"].shape, y["labels"].shape)
+        ```
     """
 
     @check.explained("ParallelStreamingDataset")

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ParquetLoader:
-    """Accepted so that code moves over by its import line.
+    """The item loader of litData, accepted so that code can be migrated by changing its imports.
 
-    ``low_memory`` and ``pre_load_chunk`` are accepted and change nothing: rows are always decoded in small pieces,
-    which is both the fastest way and the one that needs least memory.
+    Rows are always decoded in small pieces, which is both the fastest way and the one that needs the least memory.
     """
 
     pre_load_chunk: bool = False
+    """No effect."""
     low_memory: bool = True
+    """No effect."""
     columns: Sequence[str] | None = None
+    """Columns to read, unless the dataset has an argument ``columns``."""

@@ -34,7 +34,28 @@ class Batched:
 
 
 def batched(function: Callable[..., Any]) -> Batched:
-    """Mark a transform as one that takes a whole batch instead of one row. Can be used as a decorator."""
+    """Mark a transform that takes a whole batch instead of one row. Can be used as a decorator.
+
+    Args:
+        function: Function of a batch: a dict of tensors or arrays, or a ``RecordBatch``.
+
+    Returns:
+        The function, marked.
+
+    Example:
+        ```python
+        import antifreeze as af
+
+
+        @af.batched
+        def scaled(batch):
+            batch["ids"] = batch["ids"] / 1000
+            return batch
+
+
+        dataset = af.StreamingDataset("data/train", columns=["ids"], transform=scaled)
+        ```
+    """
     return Batched(function)
 
 

@@ -18,14 +18,27 @@ Dataset = TypeVar("Dataset", bound=StreamingDataset)
 
 @check.explained("train_test_split", renamed={"streaming_dataset": "dataset"})
 def train_test_split(dataset: Dataset, splits: Sequence[float], seed: int = 42, shuffle: bool = True) -> list[Dataset]:
-    """Return datasets that share no row, of the given fractions of a dataset.
+    """Split a dataset into datasets that share no row.
 
     Args:
-        dataset: what to split.
-        splits: a fraction for each part, such as ``[0.9, 0.1]``; together at most 1.
-        seed: what the choice depends on.
-        shuffle: whether rows are chosen by chance. If not, the first part has the first rows. A list of the rows is
-            kept for each part that is chosen by chance, 8 bytes for each row.
+        dataset: The dataset to split.
+        splits: One fraction for each part, such as ``[0.9, 0.1]``; together at most 1.
+        seed: Determines the random choice.
+        shuffle: True to choose rows at random, which takes 8 bytes of memory for each row; False to give the first rows
+            to the first part.
+
+    Returns:
+        One dataset for each fraction, of the same class.
+
+    Raises:
+        ConfigError: If ``dataset`` is not a ``StreamingDataset``, or ``splits`` are not such fractions.
+
+    Example:
+        ```python
+        import antifreeze as af
+
+        train, valid = af.train_test_split(af.StreamingDataset("data/train"), splits=[0.9, 0.1])
+        ```
     """
     _check_dataset(dataset)
     fractions = _fractions(splits)
@@ -42,13 +55,26 @@ def train_test_split(dataset: Dataset, splits: Sequence[float], seed: int = 42, 
 
 @check.explained("subsample")
 def subsample(dataset: Dataset, amount: float, seed: int = 42) -> Dataset:
-    """Return a dataset of some of the rows, chosen by chance.
+    """Return a dataset with some of the rows, chosen at random.
 
     Args:
-        dataset: what to choose from.
-        amount: a fraction of the rows, such as 0.1; above 1, rows are repeated: 2.5 means each twice, and half of them
-            once more.
-        seed: what the choice depends on.
+        dataset: The dataset to choose from.
+        amount: Fraction of the rows, such as 0.1; above 1, rows are repeated: 2.5 selects each row twice, and half of
+            them once more.
+        seed: Determines the random choice.
+
+    Returns:
+        A dataset of the same class.
+
+    Raises:
+        ConfigError: If ``dataset`` is not a ``StreamingDataset``, or ``amount`` is not a number >= 0.
+
+    Example:
+        ```python
+        import antifreeze as af
+
+        tenth = af.subsample(af.StreamingDataset("data/train"), 0.1)
+        ```
     """
     _check_dataset(dataset)
     rows = some_rows(len(dataset), check.amount("amount", amount), check.integer("seed", seed))

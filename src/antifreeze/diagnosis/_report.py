@@ -41,62 +41,89 @@ STAGES = tuple(_MAKES_FASTER)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skip:
-    """A sample that was left out."""
+    """A skipped sample."""
 
     sample: str
+    """Which sample."""
     reason: str
+    """The error."""
     epoch: int
+    """Number of the epoch, counted from 0."""
     step: int
+    """Number of the batch in the epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restart:
-    """A process that died or was killed, and was replaced."""
+    """A process that exited or was killed, and was restarted."""
 
     worker: int
-    """Its number; -1 for the template process, which loads the dataset for all workers."""
+    """Number of the worker; -1 for the template process, which loads the dataset for all workers."""
     pid: int
+    """Process id."""
     cause: str
-    """The value of a ``Cause``."""
+    """Name of the cause; ``antifreeze explain`` explains it."""
     sample: str
-    """What it was at; empty if that is not known."""
+    """Sample that it was working on; empty if that is not known."""
     after_s: float
-    """When: seconds since its epoch began."""
+    """Seconds since its epoch began."""
     evidence: tuple[str, ...] = ()
+    """Lines that support the cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a loader has done so far. ``str(report)`` is for people."""
+    """What a loader has done so far: returned by ``report()``; ``str(report)`` is what ``report()`` prints.
+
+    Example:
+        ```python
+        from antifreeze import DataLoader
+
+        loader = DataLoader(range(100), batch_size=10, num_workers=1)
+        batches = list(loader)
+        report = loader.report()
+        print(report.delivered_samples, report.waiting_s, [restart.cause for restart in report.restarts])
+        ```
+    """
 
     epochs: int = 0
+    """Number of completed epochs."""
     delivered_batches: int = 0
+    """Number of batches that the training loop got."""
     delivered_samples: int = 0
+    """Number of samples in them."""
     skipped: tuple[Skip, ...] = ()
+    """The first hundred skipped samples."""
     num_skipped: int = 0
-    """All of them; ``skipped`` holds the first hundred."""
+    """Number of all skipped samples."""
     restarts: tuple[Restart, ...] = ()
+    """Workers that were lost and restarted."""
     wall_s: float = 0.0
+    """Seconds in epochs."""
     waiting_s: float = 0.0
-    """How long the trainer waited for data."""
+    """Seconds that the training loop waited for data."""
     training_s: float = 0.0
-    """The time between batches, in the training loop."""
+    """Seconds between batches, in the training loop."""
     stage_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds of all workers together, by stage: start, read, decode, transform, fetch, collate, send."""
     num_workers: int = 0
+    """Number of workers."""
     cores: int = 1
+    """Number of cores that this process may use."""
     batch_size: int | None = None
+    """The ``batch_size`` of the loader."""
     worker_memory: tuple[int, ...] = ()
-    """Bytes that each worker holds for itself."""
+    """Private bytes of each worker."""
     slowest_sample: tuple[str, float] | None = None
-    """Its name and its seconds."""
+    """Which sample was slowest, and its seconds."""
     batch_nbytes: int = 0
-    """The mean."""
+    """Mean bytes of a batch."""
     slow: tuple[str, ...] = ()
-    """Notes about workers that were slow."""
+    """Notes about slow workers."""
     per_worker_load: str = ""
-    """Why each worker loads the dataset for itself; empty if one process does it for all of them."""
+    """Why each worker loads the dataset for itself; empty if one process loads it for all of them."""
     persistent_workers: bool = False
+    """The ``persistent_workers`` of the loader."""
 
     def __str__(self) -> str:
         return render(self)

@@ -23,13 +23,16 @@ _ONLY_OURS = [name for name in inspect.signature(DataLoader).parameters if name 
 
 @contextmanager
 def antifreeze_loaders(**options: Any) -> Iterator[None]:
-    """Have every loader that Accelerate builds in a ``with`` block be ``antifreeze.DataLoader``.
+    """Make every loader that Accelerate builds inside the ``with`` block an ``antifreeze.DataLoader``.
 
-    Accelerate never iterates over the loader that it is given: it makes one of torch's from its attributes, and again
+    Accelerate never iterates over the loader that it is given: it builds one of torch's from its attributes, and again
     when batches are skipped after a resume. ``transformers.Trainer`` leaves its loaders to Accelerate.
 
     Args:
-        options: arguments of ``antifreeze.DataLoader`` that torch's does not have, for all of these loaders.
+        **options: Arguments of ``antifreeze.DataLoader`` that torch's does not have, for all of these loaders.
+
+    Raises:
+        ConfigError: If an option is not such an argument.
     """
     unknown = sorted(set(options) - set(_ONLY_OURS))
     if unknown:
@@ -53,8 +56,14 @@ def prepare(accelerator: Any, loader: Any) -> Any:
     ``accelerator.save_state`` and ``load_state`` then keep the position within the epoch.
 
     Args:
-        accelerator: an ``accelerate.Accelerator``.
-        loader: an ``antifreeze.DataLoader`` or an ``antifreeze.StreamingDataLoader``.
+        accelerator: An ``accelerate.Accelerator``.
+        loader: An ``antifreeze.DataLoader`` or an ``antifreeze.StreamingDataLoader``.
+
+    Returns:
+        The prepared loader.
+
+    Raises:
+        ConfigError: If the accelerator uses torchdata's ``StatefulDataLoader``.
     """
     if accelerator.use_stateful_dataloader:
         raise ConfigError(

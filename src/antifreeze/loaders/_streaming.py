@@ -26,43 +26,64 @@ _AHEAD = 2
 class StreamingDataLoader:
     """Batches of a ``StreamingDataset``.
 
-    Rows are decoded by threads. A transform or a collate function runs in worker processes, which are watched: one that
-    dies or stands still is replaced, and its batches are made again. Nothing is started until the first batch is asked
-    for, and everything ends with the iteration.
+    Threads decode rows. A transform or a collate function runs in worker processes, which are supervised: one that
+    exits or stalls is restarted, and its batches are made again. Nothing starts until the first batch is requested,
+    and everything ends with the iteration.
 
     Args:
-        dataset: what to read.
-        batch_size: rows in a batch.
-        shuffle: whether to shuffle; by default what the dataset says.
-        num_workers: decoder threads, and as many worker processes if there is a transform or a collate function. With
-            0, everything happens in the calling thread.
-        collate_fn: a function that makes a batch of a list of rows, as in torch.
-        pin_memory: whether tensors are put in page-locked memory, if there is an accelerator.
-        drop_last: whether a last batch that is not full is left out; by default what the dataset says, else False.
-        timeout: seconds without any progress after which ``next`` raises ``Stalled``; 0 means 120.
-        worker_init_fn: a function that each worker process calls with its number when it starts, as in torch. Without
+        dataset: A ``StreamingDataset``, ``CombinedStreamingDataset`` or ``ParallelStreamingDataset``.
+        batch_size: Number of rows in a batch.
+        shuffle: True to shuffle; by default the dataset's setting.
+        sampler: Accepted for torch's signature; must be None. Use ``dataset.subset``.
+        batch_sampler: Accepted for torch's signature; must be None.
+        num_workers: Number of decoder threads, and of worker processes if there is a transform or a collate function.
+            With 0, everything happens in the calling thread.
+        collate_fn: Function that makes a batch from a list of rows, as in torch.
+        pin_memory: True to put tensors in page-locked memory, if there is an accelerator.
+        drop_last: True to drop an incomplete last batch; by default the dataset's setting, else False.
+        timeout: Seconds without any progress after which ``next`` raises ``Stalled``; 0 means 120.
+        worker_init_fn: Function that each worker process calls with its number when it starts, as in torch. Without
             worker processes it is not called.
-        multiprocessing_context: accepted, and without effect: this process is never forked.
-        prefetch_factor: how many row groups for each thread, or windows when shuffling, may be in work at a time.
-        persistent_workers: whether worker processes stay for the next epoch.
-        seed: what the order depends on, together with the epoch; by default the dataset's.
-        memory_limit: bytes, or text such as ``"256MB"``, that bound the decoded rows that were not delivered yet; by
-            default an eighth of what the machine or the container has.
-        on_error: ``"raise"``; ``"skip"``, to leave out rows whose transform fails and report them; or a function that
-            is called with the error and returns ``"skip"`` or ``"raise"``.
-        stall_limit: seconds that a worker process may stand still at one row before it is replaced. By default it
+        multiprocessing_context: Accepted for torch's signature; no effect: this process is never forked.
+        generator: Accepted for torch's signature; must be None. Use ``seed``.
+        prefetch_factor: Number of row groups for each thread, or of windows when shuffling, that may be in progress.
+        persistent_workers: True to keep worker processes for the next epoch.
+        pin_memory_device: Accepted for torch's signature; no effect.
+        in_order: Accepted for torch's signature; no effect: batches always arrive in order.
+        profile_batches: Accepted for code written for litData; must be False. Use ``report()``.
+        profile_skip_batches: Accepted for code written for litData; no effect.
+        profile_dir: Accepted for code written for litData; no effect.
+        profile_cprofile: Accepted for code written for litData; must be False.
+        seed: Determines the order, together with the epoch; by default the dataset's.
+        memory_limit: Limit on decoded rows that were not delivered yet: bytes, or text such as ``"256MB"``. By default
+            an eighth of the memory of the machine or the container.
+        on_error: ``"raise"``; ``"skip"`` to skip rows whose transform fails and report them; or a function that is
+            called with the error and returns ``"skip"`` or ``"raise"``.
+        stall_limit: Seconds without progress at one row after which a worker process is restarted. By default it
             depends on what the worker does and on how long rows have taken so far.
-        max_restarts: how many lost workers of an epoch are replaced before it is given up.
-        worker_memory_limit: bytes, or text such as ``"4GB"``, beyond which a worker that has doubled is replaced.
-        skip_log: a file to which one line of JSON is added for each row that is left out.
-        rank, world_size: which part of the data this process reads; by default what ``torch.distributed`` says, or the
-            environment of torchrun, SLURM, MPI or Lightning.
-        lanes: the number of parts that an epoch is split into. A run can go on with any number of ranks; one that
-            divides this number costs nothing. By default the ranks, or a multiple of them.
-        pin_memory_device, in_order, profile_dir, profile_skip_batches: accepted, and without effect: memory is pinned
-            for the accelerator that torch uses, batches always come in order, and profiles are not written.
-        sampler, batch_sampler, generator, profile_batches, profile_cprofile: refused unless they ask for nothing; the
-            error says what to do instead.
+        max_restarts: Number of lost workers that are restarted in an epoch before it fails.
+        worker_memory_limit: Bytes, or text such as ``"4GB"``, above which a worker that has doubled in size is
+            replaced.
+        skip_log: File to which one line of JSON is appended for each skipped row.
+        rank: Rank of this process; by default that of ``torch.distributed``, or of the environment of torchrun, SLURM,
+            MPI or Lightning.
+        world_size: Number of ranks; found in the same way.
+        lanes: Number of lanes that an epoch is split into. A run resumes on any number of ranks; one that divides this
+            number costs nothing. By default the number of ranks, or a multiple of it.
+
+    Raises:
+        ConfigError: If an argument has a wrong value.
+
+    Example:
+        ```python
+        import antifreeze as af
+
+        dataset = af.StreamingDataset("data/train", columns=["ids", "labels"], shuffle=True)
+        loader = af.StreamingDataLoader(dataset, batch_size=256, num_workers=2)
+        for batch in loader:
+            print(batch["ids"].shape)
+        loader.report()
+        ```
     """
 
     @check.explained("StreamingDataLoader", instead=INSTEAD)
@@ -142,14 +163,27 @@ class StreamingDataLoader:
         self._run = StreamRun(self._history, self._workers)
 
     def __len__(self) -> int:
-        """Return the number of batches in an epoch; it is the same on every rank."""
+        """Return the number of batches in an epoch, which is the same on every rank.
+
+        Raises:
+            TypeError: If the dataset is infinite.
+        """
         return self._run.num_steps(self)
 
     def __iter__(self) -> Iterator[Batch]:
-        """Return an iterator over one epoch, or over what is left of it after ``load_state_dict``.
+        """Return an iterator over one epoch, or over the rest of it after ``load_state_dict``.
 
-        It is lazy: nothing starts, and no epoch is used up, before its first batch is asked for. Frameworks make
-        iterators that they throw away.
+        It is lazy: nothing starts, and no epoch is used up, before its first batch is requested. Frameworks create
+        iterators that they discard.
+
+        Returns:
+            An iterator of batches: a dict of tensors, arrays or a ``RecordBatch``, or what ``collate_fn`` returns.
+
+        Raises:
+            Stalled: From ``next``, if nothing has made progress for ``timeout`` seconds, or one row cost two workers.
+            WorkerDied: From ``next``, if workers were lost too often.
+            UserCodeError: From ``next``, if a transform or ``collate_fn`` raised.
+            DataError: From ``next``, if the contents of a file could not be read.
         """
         return EpochRun(StreamEpoch(self._run, self))
 
@@ -157,10 +191,10 @@ class StreamingDataLoader:
         """Start the processes that workers are forked from, in the background, and return at once.
 
         They import what the transform needs, while this process builds the model. Without this call they start when
-        the first batch is asked for. Does nothing if there is no user code to run, or ``num_workers`` is 0.
+        the first batch is requested. Does nothing if there is no user code to run, or ``num_workers`` is 0.
 
         Raises:
-            NotPicklable: if the transform or the collate function cannot be sent to a worker process.
+            NotPicklable: If the transform or the collate function cannot be sent to a worker process.
         """
         code = user_code_of(self)
         if self.num_workers > 0 and not code.is_empty:
@@ -168,7 +202,7 @@ class StreamingDataLoader:
 
     @property
     def epoch(self) -> int:
-        """The number of the epoch that the next iteration is."""
+        """Number of the epoch that comes next, counted from 0."""
         return self._run.epoch
 
     @epoch.setter
@@ -176,12 +210,19 @@ class StreamingDataLoader:
         self._run.epoch = epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch that the next iteration is; each iteration moves on by one."""
+        """Set the epoch of the next iteration; each iteration advances it by one.
+
+        Args:
+            epoch: Number of the epoch, counted from 0.
+
+        Raises:
+            ConfigError: If it is not an integer >= 0.
+        """
         self._run.set_epoch(check.integer("epoch", epoch, 0, MAX_EPOCH))
 
     @property
     def current_epoch(self) -> int:
-        """The number of the epoch that runs, or that ran last, from 1 on; 0 before the first."""
+        """Number of the epoch that is running, or ran last, counted from 1; 0 before the first."""
         return self.epoch
 
     @current_epoch.setter
@@ -189,14 +230,37 @@ class StreamingDataLoader:
         self.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position of the run: after the last batch that was delivered. JSON can hold it; it is small."""
+        """Return the position of the run: after the last batch that was delivered.
+
+        Returns:
+            A small dict that can be saved as JSON.
+        """
         return self._run.state_dict(self)
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool | None = None) -> None:
-        """Resume with the next iteration where a state was saved, on any number of ranks and workers.
+        """Resume from a state with the next iteration, on any number of ranks and workers.
 
-        What cannot be continued exactly is refused, or only warned of with ``strict=False``, which is the default for a
-        dataset that was made with ``force_override_state_dict=True``.
+        Args:
+            state: What ``state_dict()`` returned.
+            strict: False to resume with a warning where the run cannot be resumed exactly. By default True, unless the
+                dataset was created with ``force_override_state_dict=True``.
+
+        Raises:
+            StateMismatch: If the state is damaged, or the run cannot be resumed exactly from it.
+
+        Example:
+            ```python
+            import antifreeze as af
+
+            dataset = af.StreamingDataset("data/train", shuffle=True, columns=["ids"])
+            loader = af.StreamingDataLoader(dataset, batch_size=64, num_workers=2)
+            first = next(iter(loader))
+            state = loader.state_dict()
+
+            resumed = af.StreamingDataLoader(dataset, batch_size=64)
+            resumed.load_state_dict(state)
+            second = next(iter(resumed))
+            ```
         """
         if state is None or state == {}:
             return  # frameworks give what was saved before there was a state
@@ -204,7 +268,14 @@ class StreamingDataLoader:
         self._run.load_state_dict(self, state, strict=strict)
 
     def report(self, file: IO[str] | None = None) -> Report:
-        """Print what happened so far, and what would help most; return the same as an object."""
+        """Print what happened so far, and which settings would help most.
+
+        Args:
+            file: Where to print; by default standard output.
+
+        Returns:
+            The same facts as an object.
+        """
         report = self._history.report(**self._workers.facts())
         print(report, file=file or sys.stdout)
         return report

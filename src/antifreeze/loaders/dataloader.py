@@ -38,29 +38,57 @@ Sample = TypeVar("Sample", covariant=True)
 
 
 class DataLoader(torch.utils.data.DataLoader[Sample]):
-    """Takes every argument of ``torch.utils.data.DataLoader``, and means the same.
+    """A drop-in replacement for ``torch.utils.data.DataLoader``: the same arguments with the same meaning.
 
-    Workers are processes of their own, never forks of this one. A worker that dies or stands still is replaced, and
-    what it had to make is made again: the same batches, in the same order. The order of every epoch is torch's for the
-    same seeds. Random numbers inside the dataset and ``collate_fn`` belong to the batch: they do not depend on
-    ``num_workers``, and do not advance this process's generators.
+    Workers are never forks of this process. A worker that exits or stalls is restarted, and its batches are made again:
+    the same batches, in the same order. The order of every epoch is torch's for the same seeds. Random numbers inside
+    the dataset and ``collate_fn`` belong to the batch: they do not depend on ``num_workers``, and do not advance the
+    generators of this process.
 
     Args:
-        dataset, batch_size, shuffle, sampler, batch_sampler, num_workers, collate_fn, pin_memory, drop_last, timeout,
-            worker_init_fn, multiprocessing_context, generator, prefetch_factor, persistent_workers,
-            pin_memory_device, in_order: as in torch. ``multiprocessing_context`` is checked and has no effect.
-        on_error: ``"raise"``; ``"skip"``, to leave out samples that fail and report them; or a function that is called
-            with the error and returns ``"skip"`` or ``"raise"``.
-        stall_limit: seconds that a worker may stand still at one sample before it is replaced. By default it depends
-            on what the worker does and on how long samples have taken so far.
-        max_restarts: how many lost workers of an epoch are replaced before it is given up.
-        worker_memory_limit: bytes, or text such as ``"4GB"``, beyond which a worker that has doubled is replaced; by
-            default half of the machine's or the container's memory, shared by all workers.
-        skip_log: a file to which one line of JSON is added for each sample that is left out.
-        uneven_ranks: what an iterable dataset does on a rank whose data ends before that of others: ``"pad"``, go on
-            from its beginning until all have ended, so that no collective waits for it; or ``"ignore"``, end.
-        snapshot_every_n_steps: of torchdata's ``StatefulDataLoader``, where it sets how old a state may be. Here
-            ``state_dict()`` is exact at every step, so it is checked and has no effect.
+        dataset: A map-style or iterable dataset, as in torch.
+        batch_size: Number of samples in a batch, or None to deliver samples one by one, as in torch.
+        shuffle: True to shuffle in every epoch, as in torch.
+        sampler: What draws indices, as in torch.
+        batch_sampler: What draws lists of indices, as in torch.
+        num_workers: Number of worker processes. With 0, everything happens in the calling thread, unsupervised.
+        collate_fn: Function that makes a batch from a list of samples, as in torch.
+        pin_memory: True to put tensors in page-locked memory, in the thread that calls ``next``.
+        drop_last: True to drop an incomplete last batch, as in torch.
+        timeout: Limit on the wait for one batch in seconds, without the start of workers; 0 means none.
+        worker_init_fn: Function that each worker calls with its number when it starts, as in torch.
+        multiprocessing_context: Checked, and without effect: this process is never forked.
+        generator: What the order and the seeds of batches are drawn from, as in torch.
+        prefetch_factor: Number of batches in progress for each worker; by default adapted to how long they take.
+        persistent_workers: True to keep workers for the next epoch, as in torch.
+        pin_memory_device: As in torch.
+        in_order: False to deliver batches as soon as they are ready, as in torch.
+        on_error: ``"raise"``; ``"skip"`` to skip failing samples and report them; or a function that is called with
+            the error and returns ``"skip"`` or ``"raise"``.
+        stall_limit: Seconds without progress at one sample after which a worker is restarted. By default it depends on
+            what the worker does and on how long samples have taken so far.
+        max_restarts: Number of lost workers that are restarted in an epoch before it fails.
+        worker_memory_limit: Bytes, or text such as ``"4GB"``, above which a worker that has doubled in size is
+            replaced; by default half of the memory of the machine or the container, divided by the number of workers.
+        skip_log: File to which one line of JSON is appended for each skipped sample.
+        uneven_ranks: What an iterable dataset does on a rank whose data ends before that of others: ``"pad"`` to
+            restart from its beginning until all have ended, so that no collective waits; or ``"ignore"`` to end.
+        snapshot_every_n_steps: Accepted for torchdata's ``StatefulDataLoader``; checked, and without effect:
+            ``state_dict()`` is exact at every step.
+
+    Raises:
+        ConfigError: If an argument that torch does not have has a wrong value.
+        ValueError: If an argument of torch has a wrong value, as in torch.
+
+    Example:
+        ```python
+        from antifreeze import DataLoader
+
+        loader = DataLoader(range(1000), batch_size=64, shuffle=True, num_workers=2, on_error="skip")
+        for batch in loader:
+            print(batch.shape)
+        loader.report()
+        ```
     """
 
     def __init__(
@@ -121,10 +149,21 @@ class DataLoader(torch.utils.data.DataLoader[Sample]):
         """Do nothing: ``report()`` says how many workers would help, after measuring it."""
 
     def __iter__(self) -> Any:
-        """Return an iterator over one epoch.
+        """Return an iterator over one epoch, or over the rest of it after ``load_state_dict``.
 
         Draws from ``generator``, or from torch's global generator, and from the sampler what torch's loader draws. No
-        process is started before the first batch is asked for.
+        process starts before the first batch is requested.
+
+        Returns:
+            An iterator of batches.
+
+        Raises:
+            UserCodeError: From ``next``, if the dataset or ``collate_fn`` raised; also of the type that they raised.
+            Stalled: From ``next``, if ``timeout`` has passed, or one sample stalled two workers.
+            WorkerDied: From ``next``, if one sample cost two workers, or workers were lost too often.
+            NotPicklable: From ``next``, if the dataset or a batch cannot be sent between processes.
+            DuplicateData: From ``next``, if an iterable dataset gives every worker the same samples.
+            NotRepeatable: From ``next``, if an iterable dataset cannot resume where a lost worker stopped.
         """
         return self._get_iterator()
 
@@ -132,11 +171,11 @@ class DataLoader(torch.utils.data.DataLoader[Sample]):
         """Start the processes that workers are forked from, in the background, and return at once.
 
         They import what the dataset needs and load it, while this process builds the model. Without this call they
-        start when the first batch is asked for. If the dataset is changed in between, they load it again. Does nothing
+        start when the first batch is requested. If the dataset is changed in between, they load it again. Does nothing
         if ``num_workers`` is 0.
 
         Raises:
-            NotPicklable: if the dataset cannot be sent to a worker process.
+            NotPicklable: If the dataset cannot be sent to a worker process.
         """
         if self.num_workers > 0:
             self._pool_cache.prestart(self._make_program())
@@ -146,19 +185,26 @@ class DataLoader(torch.utils.data.DataLoader[Sample]):
         return EpochRun(TorchEpoch(self, self._epochs, self._make_runner, padding_key=self._padding_key))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position of the iteration that was begun last: after the last batch that was delivered.
+        """Return the position of the latest iteration: after the last batch that was delivered.
 
-        It has a few KB, and JSON can hold it, but for what ``state_dict()`` of your own dataset or sampler returns:
-        that is in it as it is.
+        Returns:
+            A dict of a few KB that can be saved as JSON, except for what ``state_dict()`` of your own dataset or
+            sampler returned, which it holds unchanged.
         """
         return self._epochs.state_dict(self)
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
-        """Resume where a state was saved with the next iteration; the epochs after it are those that would have come.
+        """Resume from a state with the next iteration, with any number of workers; later epochs are unchanged, too.
 
-        The generators that the loader draws from, torch's global one included, are put where they were when the state
-        was saved. What cannot be continued exactly is refused with ``StateMismatch``. With ``strict=False`` the loader
-        resumes as well as it can, and a warning says what is lost.
+        The generators that the loader draws from, torch's global one included, are set to where they were when the
+        state was saved.
+
+        Args:
+            state: What ``state_dict()`` returned.
+            strict: False to resume as well as possible, with a warning that says what is lost.
+
+        Raises:
+            StateMismatch: If the state is damaged, or the run cannot be resumed exactly from it.
         """
         self._epochs.load_state_dict(self, state, strict=strict)
 
@@ -204,7 +250,14 @@ class DataLoader(torch.utils.data.DataLoader[Sample]):
         return {**self.__dict__, "_epochs": self._epochs.copy()}
 
     def report(self, file: IO[str] | None = None) -> Report:
-        """Print what happened so far, and what would help most; return the same as an object."""
+        """Print what happened so far, and which settings would help most.
+
+        Args:
+            file: Where to print; by default standard output.
+
+        Returns:
+            The same facts as an object.
+        """
         report = self._history.report(**self._pool_cache.facts())
         print(report, file=file or sys.stdout)
         return report

@@ -12,17 +12,27 @@ from antifreeze.doctor.job._verdict import is_enough, judge
 
 
 def diagnose(pid: int | None = None) -> Diagnosis:
-    """Return why a training job is stuck or slow, after observing it for 3 to 7 seconds.
+    """Inspect a training job for 3 to 7 seconds, and return what was found.
 
     Args:
-        pid: the job's first process. Default: this process and everything that it started; call it from another
-            thread than the one that waits.
+        pid: Process id of the job; by default this process and everything that it started. Call it from another thread
+            than the one that waits.
 
     Returns:
-        The state of the job (``verdict``), and which processes hold it up and why (``suspects``).
+        The verdict, the processes that hold up the job, and why.
 
     Raises:
-        ConfigError: there is no such process.
+        ConfigError: If there is no such process.
+
+    Example:
+        ```python
+        import antifreeze as af
+
+        diagnosis = af.diagnose()
+        print(diagnosis.verdict.value, diagnosis.summary)
+        for suspect in diagnosis.suspects:
+            print(suspect.name, suspect.cause.value, suspect.link)
+        ```
     """
     wanted = os.getpid() if pid is None else pid
     if isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < 1:

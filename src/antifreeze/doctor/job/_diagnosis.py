@@ -9,7 +9,7 @@ from antifreeze.diagnosis import Cause, Finding, Frame
 
 
 class Verdict(enum.Enum):
-    """The state of a job."""
+    """State of a job."""
 
     HEALTHY = "healthy"
     """It makes progress."""
@@ -20,11 +20,14 @@ class Verdict(enum.Enum):
 
 
 class Confidence(enum.Enum):
-    """How sure a cause is."""
+    """How certain a cause is."""
 
     CERTAIN = "certain"
+    """It was observed."""
     LIKELY = "likely"
+    """System call and Python line agree, but something else could look the same."""
     POSSIBLE = "possible"
+    """The Python lines could not be read, or there is little evidence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,22 +35,25 @@ class Suspect:
     """A process that holds up the job, and why."""
 
     pid: int
+    """Process id."""
     name: str
-    """Its name for a person: ``worker 1 (pid 123) of rank 0``."""
+    """Name for people: ``worker 1 (pid 123) of rank 0``."""
     finding: Finding
+    """The cause and its evidence."""
     confidence: Confidence
+    """How certain the cause is."""
     sample: str = ""
-    """The index of the sample that a torch worker is processing, if visible."""
+    """Index of the sample that a worker of torch's loader works on, if it can be seen."""
     still_s: float = 0.0
-    """How long it is known to have been there."""
+    """Seconds for which it is known to have made no progress."""
     frames: tuple[Frame, ...] = ()
-    """The user's own lines, innermost first."""
+    """Lines of user code, innermost first."""
     folder: str = ""
-    """Its working directory."""
+    """Working directory of the process."""
 
     @property
     def cause(self) -> Cause:
-        """Why it is stalled."""
+        """Cause of the stall; its ``value`` is the name that ``antifreeze explain`` takes."""
         return self.finding.cause
 
     @property
@@ -58,21 +64,30 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """The doctor's answer about a job."""
+    """What ``diagnose`` found out about a job."""
 
     verdict: Verdict
+    """Healthy, slow or stuck."""
     summary: str
-    """One paragraph."""
+    """One paragraph for people."""
     suspects: tuple[Suspect, ...] = ()
-    """The one that holds up the others comes first."""
+    """Processes that hold up the job; the one that holds up the others comes first."""
     notes: tuple[str, ...] = ()
-    """What was not visible, and where time was spent."""
+    """Where time went, and what could not be inspected."""
     sure: bool = True
-    """True if observing longer would not change it."""
+    """True if inspecting for longer would not change the diagnosis."""
     looked_s: float = 0.0
+    """Seconds of inspection."""
 
     def with_lines(self, lines: tuple[str, ...]) -> Diagnosis:
-        """Return the diagnosis with more evidence for the first suspect."""
+        """Return a copy with more evidence for the first suspect.
+
+        Args:
+            lines: Lines of evidence to append.
+
+        Returns:
+            The copy.
+        """
         first, *others = self.suspects
         finding = replace(first.finding, evidence_lines=(*first.finding.evidence_lines, *lines))
         return replace(self, suspects=(replace(first, finding=finding), *others))
