@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email
+import re
 import shutil
 import subprocess
 import sys
@@ -62,3 +63,21 @@ def test_the_version_is_written_in_one_place(wheel: zipfile.ZipFile) -> None:
     (metadata,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
 
     assert email.message_from_bytes(wheel.read(metadata))["Version"] == antifreeze.__version__
+
+
+def test_the_citation_has_the_version() -> None:
+    """The one other file that must name it."""
+    assert f"\nversion: {antifreeze.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_a_release_publishes_absolute_links() -> None:
+    """A package index shows the README, and has no files beside it."""
+    tools = ROOT / "tools"
+    code = "import release_metadata as r; print(r.absolute((r.ROOT / 'README.md').read_text(), 'https://x', 'v1'))"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tools, capture_output=True, text=True, timeout=60, check=True)
+    targets = re.findall(r"\]\(([^)\s]+)\)", done.stdout)
+
+    assert "https://x/blob/v1/docs/doctor.md" in targets
+    assert "https://x/raw/v1/docs/img/overview.svg" in targets
+    assert [target for target in targets if not target.startswith("https://")] == []
