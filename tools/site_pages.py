@@ -7,6 +7,7 @@ files become a link into the repository, if its address is known, or plain text.
 
 from __future__ import annotations
 
+import hashlib
 import posixpath
 import re
 from pathlib import Path
@@ -25,6 +26,7 @@ PROJECT_PAGES = {
 EXAMPLES = "examples.md"
 _LINK = re.compile(r"(?P<image>!?)\[(?P<text>(?:[^\[\]]|\[[^\]]*\])*)\]\((?P<target>[^)\s]+)\)")
 _RELEASE = re.compile(r"^\[(?P<name>[\w.-]+)\]: \.\./\.\./(?P<path>\S+)$", re.MULTILINE)
+_DIAGRAM = re.compile(r"^```mermaid\n(?P<source>.*?)^```$", re.MULTILINE | re.DOTALL)
 _FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 
 
@@ -43,6 +45,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     uri = page.file.src_uri
     origins = {site: source for source, site in PROJECT_PAGES.items() if source != "README.md"}
     folder = posixpath.dirname(origins.get(uri, f"docs/{uri}"))
+    markdown = _with_pictures(markdown, page, files)
     parts = _FENCE.split(_with_releases(markdown, config["repo_url"]))
 
     def rewritten(link: re.Match[str]) -> str:
@@ -60,6 +63,20 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         return link["text"]
 
     return "".join(part if part.startswith("```") else _LINK.sub(rewritten, part) for part in parts)
+
+
+def _with_pictures(markdown: str, page: Any, files: Any) -> str:
+    """Return a page with pictures of its diagrams, as far as tools/render_diagrams.py has rendered them."""
+
+    def picture(diagram: re.Match[str]) -> str:
+        place = f"img/diagrams/{hashlib.sha256(diagram['source'].encode()).hexdigest()[:12]}.svg"
+        if files.get_file_from_path(place) is None:
+            return diagram[0]
+        # Relative to the page in docs/: links are rewritten for the site after this.
+        target = posixpath.relpath(place, posixpath.dirname(page.file.src_uri) or ".")
+        return f"![Diagram: {page.title or page.file.src_uri}]({target}){{ .diagram }}"
+
+    return _DIAGRAM.sub(picture, markdown)
 
 
 def _with_releases(markdown: str, repo_url: str | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import tomllib
 from pathlib import Path
@@ -54,3 +55,12 @@ def test_design_notes_name_no_package_by_its_old_name() -> None:
     """Except the sentence that says what the old names were."""
     for note in sorted((ROOT / "docs/design").glob("*.md")):
         assert {name for name in RETIRED if f"`{name}`" in note.read_text()} == set(), note.name
+
+
+def test_every_diagram_is_rendered() -> None:
+    """Run ``python tools/render_diagrams.py``: the site shows pictures, not scripts of another server."""
+    diagram = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+    texts = [page.read_text() for page in (ROOT / "docs").rglob("*.md")]
+    names = {hashlib.sha256(source.encode()).hexdigest()[:12] for text in texts for source in diagram.findall(text)}
+
+    assert {path.stem for path in (ROOT / "docs/img/diagrams").glob("*.svg")} == names
