@@ -43,7 +43,7 @@ check: $(VENV)/ready
 
 # The site, in site/. Warnings are errors, and every internal link and anchor must lead somewhere.
 docs: $(DOCS)/ready
-	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
 	$(DOCS)/bin/python tools/check_links.py site
 
 # Peers go into an environment of their own: some of them pin old versions of what we test with.

@@ -62,7 +62,10 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
             return f"[{link['text']}]({config['repo_url'].rstrip('/')}/blob/HEAD/{path}{hash_}{anchor})"
         return link["text"]
 
-    return "".join(part if part.startswith("```") else _LINK.sub(rewritten, part) for part in parts)
+    # ``datetime64[D] [B]`` is a type and a shape. With a plugin that resolves references, it would be a link.
+    return "".join(
+        part if part.startswith("```") else _LINK.sub(rewritten, part).replace("] [", "] \\[") for part in parts
+    )
 
 
 def _with_pictures(markdown: str, page: Any, files: Any) -> str:
