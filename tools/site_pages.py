@@ -30,6 +30,14 @@ _DIAGRAM = re.compile(r"^```mermaid\n(?P<source>.*?)^```$", re.MULTILINE | re.DO
 _FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 
 
+def on_config(config: Any) -> Any:
+    """Put every design note into the navigation, so that a new one needs no entry."""
+    notes = [f"design/{path.name}" for path in sorted((ROOT / "docs/design").glob("*.md"))]
+    project = next(entry["Project"] for entry in config["nav"] if isinstance(entry, dict) and "Project" in entry)
+    next(entry for entry in project if "Design notes" in entry)["Design notes"] = notes
+    return config
+
+
 def on_files(files: Any, config: Any) -> Any:
     """Add a page for each project file, and one with all examples."""
     for source, page in PROJECT_PAGES.items():
