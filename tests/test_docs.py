@@ -26,6 +26,7 @@ import antifreeze as af
 from antifreeze import core
 from antifreeze.datasets import _memory_limit, _read_spec, _reading
 from antifreeze.diagnosis import Cause, _policy
+from antifreeze.doctor.check import MACHINE_RULES, SCRIPT_RULES
 from antifreeze.pool import _pool, _prefetch, _task_table, _worker_failures
 
 HOUSE = Path(__file__).parent.parent
@@ -197,6 +198,7 @@ def test_every_message_of_the_page_is_one_of_the_source() -> None:
     """Someone who searches for the text that they see must find it, also after it was reworded."""
     modules = (HOUSE / "src").rglob("*.py")
     templates = [text for module in modules for text in templates_of(ast.parse(module.read_text()))]
+    templates += [rule.code for rules in (SCRIPT_RULES, MACHINE_RULES) for rule in rules]
     keys = [match["key"] for match in _KEY.finditer(TROUBLESHOOTING.read_text())]
     unknown = [key for key in keys if not any(pattern_of(key).search(text) for text in templates)]
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from antifreeze import core
 from antifreeze.diagnosis import Cause, Finding
-from antifreeze.doctor.check import MACHINE_RULES, SCRIPT_RULES
+from antifreeze.doctor.check import MACHINE_RULES, SCRIPT_RULES, CheckFinding, Rule
 from antifreeze.doctor.command import main
 from antifreeze.doctor.explain import Kind, read_topics
 from antifreeze.doctor.job import Confidence, Suspect
@@ -44,12 +45,14 @@ def test_every_cause_that_the_doctor_prints_is_explained(cause: Cause, capsys: p
     assert "Test." not in text
 
 
-@pytest.mark.parametrize("code", [rule.code for rule in (*MACHINE_RULES, *SCRIPT_RULES)])
-def test_every_finding_that_a_check_prints_is_explained(code: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("rule", [*SCRIPT_RULES, *MACHINE_RULES], ids=lambda rule: rule.code)
+def test_every_finding_that_a_check_prints_is_explained(rule: Rule[Any], capsys: pytest.CaptureFixture[str]) -> None:
     """The row of the table, and the section behind it."""
-    assert main(["explain", code]) == 0
+    finding = CheckFinding(rule=rule, reason="It is so.", change="Change it.")
+
+    assert main(finding.link.split()[1:]) == 0
     text = capsys.readouterr().out
-    assert text.startswith(f"{code}\n")
+    assert text.startswith(f"{rule.code}\n")
     assert "Fix." in text
 
 

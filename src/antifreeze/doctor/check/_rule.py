@@ -127,7 +127,7 @@ class CheckFinding:
     @property
     def link(self) -> str:
         """The command that explains the rule."""
-        return f"antifreeze explain {self.rule.code}"
+        return f"antifreeze explain {self.code}"
 
     @property
     def place(self) -> str:

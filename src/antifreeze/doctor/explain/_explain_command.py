@@ -52,7 +52,7 @@ def _key(name: str) -> str:
 
 def _behind(topic: Topic, topics: dict[str, Topic]) -> list[Topic]:
     """Return the section that explains more about a finding of ``doctor check``, if there is one."""
-    rules: list[Rule[Any]] = [*MACHINE_RULES, *SCRIPT_RULES]
+    rules: list[Rule[Any]] = [*SCRIPT_RULES, *MACHINE_RULES]
     sections = {rule.code: rule.section for rule in rules}
     other = _find(sections.get(topic.name, ""), topics)
     return [other] if other is not None and other.kind is not Kind.CHECK else []
