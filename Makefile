@@ -38,6 +38,7 @@ check: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/codespell
 
 # Peers go into an environment of their own: some of them pin old versions of what we test with.
 bench: $(BENCH)/ready

@@ -22,13 +22,11 @@ from typing import Any
 
 from torch.distributed import PrefixStore, TCPStore
 
-from antifreeze.distributed import Location, RankStatus, Trouble, _herald, watch_ranks
-from antifreeze.distributed._herald import _RANKS_PER_S, BEAT_S
+from antifreeze.distributed import Location, RankStatus, Trouble, _exchange, watch_ranks
+from antifreeze.distributed._exchange import BEAT_S, EVERYBODY, RANKS_PER_S, READ_S
 from antifreeze.distributed._rank_judge import Told, judge
-from antifreeze.distributed._record import RankRecord, encode, make_record, to_json
-from antifreeze.distributed._round import READ_S
+from antifreeze.distributed._record import RankRecord, encode, make_record, take_in, to_json
 from antifreeze.distributed._store import JobStore, job_key, node_key, rank_key
-from antifreeze.distributed._store_reader import EVERYBODY, take_in
 
 ROOT = Path(__file__).parents[1]
 PROGRAM = ROOT / "tests/faults/rank_programs.py"
@@ -53,7 +51,7 @@ def record_of(rank: int, beat: int) -> RankRecord:
     place = Location("worker 1 (pid 12345)", "transform", what, 1.25, "/home/me/project/train.py:123 in transform")
     trouble = Trouble(1, place, "network", "waits for a network peer") if rank == 1 else None
     standing = RankStatus(3, 1041, 2.4 if trouble else 0.0, 2.6, place, trouble)
-    who = RankRecord(rank=rank, host=f"node-{rank // 8}", pid=100_000 + rank, born=123_456_789, space=4_026_531_836)
+    who = RankRecord(rank=rank, host=f"node-{rank // 8}", pid=100_000 + rank, started=123_456_789, space=4_026_531_836)
     return make_record(who, beat, standing)
 
 
@@ -95,7 +93,7 @@ def whole_job(port: int, pid: int, world: int, seconds: float, *, stalled: bool)
     keys = [rank_key(rank) for rank in range(world)]
     for key in [*keys, job_key(), node_key("node-0")]:
         stores[0].set(key, text)
-    beat_s = max(BEAT_S, world / _RANKS_PER_S)
+    beat_s = max(BEAT_S, world / RANKS_PER_S)
     writes = [(rank, False) for rank in range(world)]
     plan = [(i * beat_s / world, "write", rank) for i, (rank, _) in enumerate(writes)]
     rounds = [(at_s + n * beat_s, what, rank) for n in range(round(seconds / beat_s)) for at_s, what, rank in plan]
@@ -134,7 +132,7 @@ class Loader:
 def own_threads(port: int, world: int, seconds: float, *, rank: int, stalled: bool) -> float:
     """Return the CPU seconds that the threads of one rank take in each second; this process does nothing else."""
     loader = Loader(port, world, rank, 5.0 if stalled else 0.1)
-    _herald.distributed_module = lambda: loader
+    _exchange.distributed_module = lambda: loader
     with watch_ranks(loader, Loader.standing):
         time.sleep(1)
         before = time.process_time()

@@ -73,9 +73,8 @@ class Tuples(torch.utils.data.Dataset):
 
 def hugging_face() -> Any:
     """Return a table of Hugging Face datasets."""
-    import pyarrow as pa
-
     import datasets
+    import pyarrow as pa
 
     # With a name: to make one of the contents, datasets 5.2 pickles more than can be pickled.
     rows = datasets.table.InMemoryTable(pa.table({"x": list(range(256))}))

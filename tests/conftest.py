@@ -23,7 +23,7 @@ settings.register_profile("soak", settings.get_profile("test"), derandomize=Fals
 settings.load_profile("test")
 
 LENGTH = 16
-os.environ["ANTIFREEZE_NURSERY_LINGER_S"] = "0.1"  # every test waits until all processes are gone
+os.environ["ANTIFREEZE_FORKSERVER_LINGER_S"] = "0.1"  # every test waits until all processes are gone
 _PATIENCE_S = 10.0
 _passed = pytest.StashKey[bool]()
 

@@ -9,9 +9,9 @@ from pathlib import Path
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
 
+import datasets
 from torch.utils.data import DataLoader
 
-import datasets
 from cases._decode import Batch, arrays, tensors
 
 SHUFFLE_BUFFER = 10_000

@@ -99,7 +99,7 @@ def test_a_process_with_a_strange_environment_is_seen(text: str, tmp_path: Path)
 
 def test_the_doctor_looks_at_a_process_whose_rank_is_no_number() -> None:
     """As in the report of the attack: ``RANK="²"`` ended it with a traceback."""
-    environ = {**os.environ, "RANK": "²", "ANTIFREEZE_NURSERY_LINGER_S": "²", "OMP_NUM_THREADS": "²"}
+    environ = {**os.environ, "RANK": "²", "ANTIFREEZE_FORKSERVER_LINGER_S": "²", "OMP_NUM_THREADS": "²"}
     code = "import sys; sys.stdin.readline()"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, env=environ) as job:
         doctor = [sys.executable, "-m", "antifreeze", "doctor", str(job.pid), "--json"]

@@ -6,7 +6,7 @@ import json
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -14,11 +14,10 @@ from hostile_values import DEEP, LONG_TEXT, mutated
 
 from antifreeze.distributed import RankStatus
 from antifreeze.distributed import _store as store_module
+from antifreeze.distributed._exchange import RankExchange, StoreReader
 from antifreeze.distributed._rank_judge import AGAIN_S, Told
-from antifreeze.distributed._record import RankRecord, to_json
-from antifreeze.distributed._round import Round
-from antifreeze.distributed._store import MOST_READ_NBYTES, JobStore, job_key, node_key, rank_key
-from antifreeze.distributed._store_reader import StoreReader, read_found, take_in
+from antifreeze.distributed._record import RankRecord, read_found, take_in, to_json
+from antifreeze.distributed._store import MOST_READ_NBYTES, Answer, JobStore, job_key, node_key, rank_key
 from antifreeze.loaders._pad_ranks import PaddedRanks
 
 BEAT_S = 0.25
@@ -29,7 +28,7 @@ HONEST = to_json(
         rank=1,
         host="node-1",
         pid=77,
-        on_spawned=5,
+        started=5,
         space=9,
         beat=3,
         active=True,
@@ -88,14 +87,14 @@ class Store:
 Store.__name__ = "TCPStore"
 
 
-class Courier:
-    """Does every errand at once, and lets its errors through, which the real one would swallow."""
+class AtOnce(JobStore):
+    """Answers in the thread that asks, and lets errors through, which the real one would swallow."""
 
-    def __init__(self, store: Store) -> None:
-        self.store, self.failed, self.busy_s = JobStore(store), False, 0.0
-
-    def send(self, errand: Callable[[JobStore], None], wait_s: float) -> bool:
-        errand(self.store)
+    def exchange(self, texts: Mapping[str, str], keys: list[str], timeout_s: float) -> bool:
+        for key, text in texts.items():
+            self.put(key, text)
+        if keys:
+            self.answers.append(Answer(keys, self.fetch(keys)))
         return True
 
 
@@ -104,14 +103,14 @@ class Victim:
 
     def __init__(self, world_size: int = 4, rank: int = 0) -> None:
         self.store, self.now_s = Store(), 100.0
-        self.round = Round(Courier(self.store), Told(), rank, world_size)  # type: ignore[arg-type]
-        self.round.reader = StoreReader(rank, world_size, rank % 8)
+        self.exchange = RankExchange(AtOnce(self.store), Told(), rank, world_size)
+        self.exchange.reader = StoreReader(rank, world_size, rank % 8)
 
     def run(self, seconds: float, write: Callable[[Store, float], None]) -> None:
         for _ in range(round(seconds / BEAT_S)):
             self.now_s += BEAT_S
             write(self.store, self.now_s)
-            self.round.go([WAITS], self.now_s)
+            self.exchange.go([WAITS], self.now_s)
 
 
 def check_log(caplog: pytest.LogCaptureFixture, most: int) -> None:
@@ -140,7 +139,7 @@ def attack(seed: int, seconds: float, caplog: pytest.LogCaptureFixture, *, world
     def write(store: Store, now_s: float) -> None:
         for other in others:
             store.values[rank_key(other)] = hostile_record(rng).replace(b'"rank": 1', b'"rank": %d' % other)
-        for key in (job_key(), node_key(victim.round._us.host)):
+        for key in (job_key(), node_key(victim.exchange._us.host)):
             found = [[rng.choice([0, -1, 10**400, "x", None, True, 5.5]), HONEST], [1, DEEP[:0]], HONEST, 7]
             store.values[key] = json.dumps({"beat": rng.choice([1, 2, 10**4000, True, "x"]), "found": found}).encode()
 
@@ -179,7 +178,7 @@ def test_a_rank_that_has_another_stall_in_every_record_is_spoken_of_now_and_then
         store.values[rank_key(1)] = json.dumps(record).encode()
 
     victim.run(120.0, write)
-    begun = [record for record in caplog.records if "goes on" not in record.getMessage()]
+    begun = [record for record in caplog.records if "recovered" not in record.getMessage()]
     assert 2 <= len(begun) <= 1 + 120.0 / AGAIN_S
     check_log(caplog, most=2 * len(begun))
 

@@ -8,7 +8,7 @@ import pytest
 
 from antifreeze.core import ConfigError
 from antifreeze.datasets import machine_memory, parse_limit
-from antifreeze.datasets._memory_limit import _container_limits
+from antifreeze.diagnosis import memory_limits
 
 
 @pytest.mark.parametrize(
@@ -56,9 +56,9 @@ def test_limits_of_containers_are_found(
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
 
-    assert _container_limits(tmp_path) == expected
+    assert memory_limits(root=tmp_path) == expected
 
 
 def test_a_system_without_control_groups_has_no_such_limits(tmp_path: Path) -> None:
     """Such as macOS."""
-    assert _container_limits(tmp_path) == []
+    assert memory_limits(root=tmp_path) == []

@@ -15,6 +15,7 @@ import pytest
 from antifreeze import StreamingDataLoader, StreamingDataset
 from antifreeze.datasets import ReadOptions, _reading
 from antifreeze.decode import Arrays
+from antifreeze.loaders._stream_run import _epoch_at
 
 PATIENCE_S = 60.0
 NUM_ROWS, GROUP_ROWS, WINDOW_ROWS = 6000, 300, 1000
@@ -33,8 +34,8 @@ def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def started(path: Path, **options: Any) -> Any:
     """Start reading a shuffled epoch, with two windows in work at most."""
     loader = StreamingDataLoader(StreamingDataset(path, format="numpy"), batch_size=50, shuffle=True)
-    place = loader._begin()
-    return loader._course(place).blocks(ReadOptions(threads=2, ahead=2, memory_limit=1 << 30, **options))
+    epoch = _epoch_at(loader, loader._run.begin(loader), has_tracks=False)
+    return epoch.blocks(ReadOptions(threads=2, ahead=2, memory_limit=1 << 30, **options))
 
 
 def until(condition: Any) -> None:

@@ -21,6 +21,8 @@ from antifreeze.diagnosis import (
     Counters,
     Evidence,
     ProcSnapshot,
+    Target,
+    TargetKind,
     evidence_of,
     find_cause,
     oom_kills,
@@ -116,7 +118,7 @@ def test_a_socket_without_an_answer_is_seen_with_its_peer(family: socket.Address
             evidence = seen_as(child.pid, Cause.NETWORK)
 
     assert evidence.syscall == "recvfrom"
-    assert evidence.syscall_target == f"socket to {shown}:{port}"
+    assert evidence.syscall_target.text == f"socket to {shown}:{port}"
 
 
 def test_a_server_that_nobody_calls_is_seen() -> None:
@@ -125,7 +127,7 @@ def test_a_server_that_nobody_calls_is_seen() -> None:
     with child_of(code + READY + "s.accept()") as child:
         evidence = seen_as(child.pid, Cause.NETWORK)
 
-    assert evidence.syscall_target.startswith("socket listening on 127.0.0.1:")
+    assert evidence.syscall_target.text.startswith("socket listening on 127.0.0.1:")
 
 
 def test_a_socket_of_this_machine_is_seen() -> None:
@@ -133,7 +135,7 @@ def test_a_socket_of_this_machine_is_seen() -> None:
     with child_of("import socket\na, b = socket.socketpair()\n" + READY + "a.recv(1)") as child:
         evidence = seen_as(child.pid, Cause.NETWORK)
 
-    assert evidence.syscall_target == "socket to a process of this machine"
+    assert evidence.syscall_target.text == "socket to a process of this machine"
 
 
 def test_an_event_loop_is_seen_with_the_peer_that_it_waits_for() -> None:
@@ -152,7 +154,7 @@ asyncio.run(main())
             evidence = seen_as(child.pid, Cause.NETWORK)
 
     assert evidence.syscall.startswith("epoll")
-    assert evidence.syscall_target == f"socket to 127.0.0.1:{port}"
+    assert evidence.syscall_target.text == f"socket to 127.0.0.1:{port}"
 
 
 def test_a_lock_that_is_taken_twice_is_seen() -> None:
@@ -174,7 +176,7 @@ def test_a_file_lock_of_somebody_else_is_seen_with_its_file(tmp_path: Path) -> N
             evidence = seen_as(child.pid, Cause.LOCK)
 
     assert evidence.syscall == "fcntl"
-    assert evidence.syscall_target == str(path)
+    assert evidence.syscall_target.text == str(path)
 
 
 def test_a_stopped_process_is_seen() -> None:
@@ -196,7 +198,7 @@ def test_output_that_nobody_reads_is_seen() -> None:
 
     assert evidence.syscall == "write"
     assert evidence.syscall_fd == 1
-    assert evidence.syscall_target.startswith("pipe:[")
+    assert evidence.syscall_target.text.startswith("pipe:[")
     assert "its stdout" in find_cause(evidence).evidence_lines[0]
 
 
@@ -405,7 +407,11 @@ def test_evidence_is_what_changed_between_two_looks() -> None:
     ("first", "second", "changing"),
     [
         (ProcSnapshot(state="S", syscall="futex"), ProcSnapshot(state="S", syscall="read"), True),
-        (ProcSnapshot(state="S", syscall="read", syscall_target="/a"), ProcSnapshot(state="S", syscall="read"), True),
+        (
+            ProcSnapshot(state="S", syscall="read", syscall_target=Target(TargetKind.FILE, "/a")),
+            ProcSnapshot(state="S", syscall="read"),
+            True,
+        ),
         (ProcSnapshot(state="S", syscall="nanosleep"), ProcSnapshot(state="S", syscall="nanosleep", wakes=2), False),
         (ProcSnapshot(state="S", syscall="nanosleep"), ProcSnapshot(state="S", syscall="nanosleep", wakes=3), True),
         (ProcSnapshot(state="S", syscall="futex"), ProcSnapshot(state="S", syscall="futex", wakes=99), False),

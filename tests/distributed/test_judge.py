@@ -15,12 +15,11 @@ from antifreeze.distributed._rank_judge import (
     Change,
     RankProblem,
     RankVerdict,
-    Seen,
     Told,
     concerning,
     judge,
 )
-from antifreeze.distributed._record import RankRecord, RankStatus
+from antifreeze.distributed._record import RankRecord, RankStatus, Seen
 
 NOW_S = 1000.0
 times = st.floats(0, 100).map(lambda s: round(s, 2))

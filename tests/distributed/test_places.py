@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_herald import Group, record_of, until
+from test_exchange_thread import Group, record_of, until
 from torch.distributed import TCPStore
 
 import antifreeze as af
 from antifreeze.decode import ThreadProgress
 from antifreeze.decode._thread_progress import location_of
 from antifreeze.distributed import SILENT_S, WARN_S, Location
-from antifreeze.distributed import _herald as herald_module
+from antifreeze.distributed import _exchange as exchange_module
 from antifreeze.formats._parquet import Parquet
 from antifreeze.loaders._main_thread_location import MainThreadLocation
 from antifreeze.pool import History
@@ -67,12 +67,12 @@ def test_a_history_tells_waiting_from_training() -> None:
     """From the two moments that it is told of anyway."""
     history = History(2, 8)
     history.batches = 100
-    fresh = history.standing(1, 100, Location())
+    fresh = history.status(1, 100, Location())
     history.asked()
-    asked = history.standing(1, 100, Location(), stall_limit_s=4)
+    asked = history.status(1, 100, Location(), stall_limit_s=4)
     history.delivered(8, 0)
     history.answered()
-    trains = history.standing(1, 100, Location(), stall_limit_s=60)
+    trains = history.status(1, 100, Location(), stall_limit_s=60)
 
     assert (fresh.waited_s, fresh.idle_s, fresh.step) == (0.0, 0.0, 0)
     assert asked.waited_s > 0
@@ -87,7 +87,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Make this process one of several ranks, with a store in it."""
     store = TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
     group = Group(store)
-    monkeypatch.setattr(herald_module, "distributed_module", lambda: group)
+    monkeypatch.setattr(exchange_module, "distributed_module", lambda: group)
     return store
 
 

@@ -29,7 +29,7 @@ standings = st.builds(
     place=places,
     trouble=st.none() | st.builds(Trouble, st.integers(1, 10**9), places, texts, texts, st.booleans()),
 )
-who = RankRecord(rank=3, host="node-7", pid=77, born=5, space=4026531836)
+who = RankRecord(rank=3, host="node-7", pid=77, started=5, space=4026531836)
 
 
 @given(standing=st.none() | standings, beat=numbers)
@@ -74,7 +74,7 @@ def test_addresses_lose_what_can_be_a_secret(said: str, shown: str) -> None:
 
 def test_nothing_of_the_environment_goes_in() -> None:
     """A record holds what is named in it, and no more."""
-    process, time = "rank host pid born space beat", "active epoch step waited_s still_s warn_s silent_s"
+    process, time = "rank host pid started space beat", "active epoch step waited_s still_s warn_s silent_s"
     place, trouble = "worker stage what line", "number over cause title"
 
     assert sorted(RankRecord._fields) == sorted(f"{process} {time} {place} {trouble}".split())

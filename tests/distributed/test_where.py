@@ -166,10 +166,15 @@ CONTRADICTIONS: dict[str, tuple[Any, Any, dict[str, str], tuple[str, ...]]] = {
         {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "4"},
         ("SLURM_NTASKS=4", "not started by srun", "rank=0 and world_size=1"),
     ),
-    "a rank of nobody knows how many": (NOTHING, None, {"RANK": "1"}, ("RANK=1", "no WORLD_SIZE")),
-    "a local rank alone": (NOTHING, None, {"LOCAL_RANK": "1"}, ("LOCAL_RANK=1", "no WORLD_SIZE")),
-    "a world, but which of it": (NOTHING, None, {"WORLD_SIZE": "4"}, ("WORLD_SIZE=4", "no RANK")),
-    "a task of nobody knows how many": (NOTHING, None, {"SLURM_PROCID": "1"}, ("SLURM_PROCID=1", "no SLURM_NTASKS")),
+    "a rank of nobody knows how many": (NOTHING, None, {"RANK": "1"}, ("RANK=1", "but not WORLD_SIZE")),
+    "a local rank alone": (NOTHING, None, {"LOCAL_RANK": "1"}, ("LOCAL_RANK=1", "but not WORLD_SIZE")),
+    "a world, but which of it": (NOTHING, None, {"WORLD_SIZE": "4"}, ("WORLD_SIZE=4", "but not RANK")),
+    "a task of nobody knows how many": (
+        NOTHING,
+        None,
+        {"SLURM_PROCID": "1"},
+        ("SLURM_PROCID=1", "but not SLURM_NTASKS"),
+    ),
 }
 
 

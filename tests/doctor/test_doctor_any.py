@@ -25,6 +25,7 @@ from doctor_made import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from antifreeze.diagnosis import TargetKind
 from antifreeze.doctor._cgroup import GroupMemory
 from antifreeze.doctor._terminal import Paper
 from antifreeze.doctor.job import Verdict
@@ -58,6 +59,7 @@ THREADS = st.builds(
     syscall=st.sampled_from(["", "futex", "poll", "read", "write", "clock_nanosleep", "wait4", "clone3", "999"]),
     fd=st.integers(-1, 3),
     target=st.sampled_from(["", "pipe:[1]", "socket to 10.0.0.1:443", "/data/x"]),
+    target_kind=st.sampled_from(TargetKind),
     path=st.sampled_from(["", "/data/x"]),
     mount=st.sampled_from(["", "/data (nfs4, server:/export)"]),
     wakes=COUNTS,

@@ -34,7 +34,7 @@ from doctor_made import (
     worker,
 )
 
-from antifreeze.diagnosis import Cause
+from antifreeze.diagnosis import Cause, TargetKind
 from antifreeze.doctor.job import Confidence, Diagnosis, Verdict
 from antifreeze.doctor.job._observation import Machine, Observation, Process, Thread
 from antifreeze.doctor.job._roles import Doing, doing, find_jobs, is_helper
@@ -43,8 +43,14 @@ from antifreeze.doctor.job._verdict import is_enough, judge
 
 SLEEP = {"syscall": "clock_nanosleep", "wchan": "hrtimer_nanosleep"}
 LOCK = {"syscall": "futex", "wchan": "futex_do_wait", "limit_s": math.inf}
-READ = {"syscall": "recvfrom", "target": "socket to 10.0.0.1:443", "wchan": "wait_woken", "limit_s": math.inf}
-PIPE = {"syscall": "write", "fd": 1, "target": "pipe:[5]", "wchan": "pipe_write"}
+READ = {
+    "syscall": "recvfrom",
+    "target": "socket to 10.0.0.1:443",
+    "target_kind": TargetKind.PEER,
+    "wchan": "wait_woken",
+    "limit_s": math.inf,
+}
+PIPE = {"syscall": "write", "fd": 1, "target": "pipe:[5]", "target_kind": TargetKind.PIPE, "wchan": "pipe_write"}
 
 
 def first(found: Diagnosis) -> tuple[Cause, int]:
@@ -72,7 +78,10 @@ def test_a_job_that_computes_is_healthy() -> None:
         (LOCK, Cause.LOCK),
         (PIPE, Cause.FULL_PIPE),
         ({**SLEEP, "limit_s": 1e6}, Cause.SLEEPING),
-        ({"syscall": "read", "fd": 7, "target": "pipe:[9]", "limit_s": math.inf}, Cause.CHILD),
+        (
+            {"syscall": "read", "fd": 7, "target": "pipe:[9]", "target_kind": TargetKind.PIPE, "limit_s": math.inf},
+            Cause.CHILD,
+        ),
         ({"syscall": "openat", "wchan": "fuse_wait"}, Cause.FILE),
     ],
 )
@@ -126,7 +135,7 @@ def test_a_sleep_that_ends_soon_is_slow() -> None:
     ("frames", "thread", "state", "cause"),
     [
         ((at(f"{STANDARD}/pdb.py", "interaction"), *MAIN), {"syscall": "read", "fd": 0}, "S", Cause.INPUT),
-        (MAIN, {"syscall": "read", "fd": 0, "target": "/dev/pts/1"}, "S", Cause.INPUT),
+        (MAIN, {"syscall": "read", "fd": 0, "target": "/dev/pts/1", "target_kind": TargetKind.FILE}, "S", Cause.INPUT),
         (MAIN, {"syscall": ""}, "t", Cause.TRACED),
     ],
 )
@@ -299,7 +308,11 @@ def test_workers_that_do_not_start() -> None:
         thread={"syscall": ""},
     )
     found = judge(
-        watched(trainer(STARTS, thread={"syscall": "write", "target": "pipe:[1]"}), starting, later=moving(101))
+        watched(
+            trainer(STARTS, thread={"syscall": "write", "target": "pipe:[1]", "target_kind": TargetKind.PIPE}),
+            starting,
+            later=moving(101),
+        )
     )
 
     assert first(found) == (Cause.STARTUP, 101)

@@ -11,7 +11,7 @@ import pytest
 from doctor_children import child, in_call, until
 from doctor_made import BIG, LOADS, MAIN, SCRIPT, STANDARD, at, process, trainer, watched, worker
 
-from antifreeze.diagnosis import Cause, ProcSnapshot
+from antifreeze.diagnosis import Cause, ProcSnapshot, Target, TargetKind
 from antifreeze.doctor._cgroup import GroupMemory
 from antifreeze.doctor.job import Confidence, Diagnosis, Verdict
 from antifreeze.doctor.job._observation import Machine, Process, Stack, Thread
@@ -24,13 +24,20 @@ DISK = {
     "syscall": "write",
     "fd": 5,
     "target": "/data/cache",
+    "target_kind": TargetKind.FILE,
     "path": "/data/cache",
     "mount": "/data (nfs4, server:/export)",
     "wchan": "rpc_wait_bit_killable",
 }
 BIRTH = {"syscall": "clone3", "wchan": "kernel_clone", "limit_s": None}
 STARVED = {"syscall": "", "wchan": "mem_cgroup_oom_synchronize"}
-NETWORK = {"syscall": "recvfrom", "target": "socket to 10.0.0.1:443", "wchan": "wait_woken", "limit_s": math.inf}
+NETWORK = {
+    "syscall": "recvfrom",
+    "target": "socket to 10.0.0.1:443",
+    "target_kind": TargetKind.PEER,
+    "wchan": "wait_woken",
+    "limit_s": math.inf,
+}
 MB = 1_000_000
 
 
@@ -166,7 +173,7 @@ def test_how_much_the_disk_of_a_file_has_done(path: str, stat: str, sectors: int
     device.mkdir(parents=True)
     (home / "mountinfo").write_text(TABLE)
     (device / "stat").write_text(stat)
-    look = ProcSnapshot(syscall="read", syscall_target=path)
+    look = ProcSnapshot(syscall="read", syscall_target=Target(TargetKind.FILE, path))
 
     assert place_of(7, look, may_read=False, proc=tmp_path / "proc").sectors == sectors
 

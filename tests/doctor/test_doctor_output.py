@@ -21,7 +21,7 @@ from doctor_made import (
     worker,
 )
 
-from antifreeze.diagnosis import Cause, Finding
+from antifreeze.diagnosis import Cause, Finding, TargetKind
 from antifreeze.doctor._terminal import Paper, paper_of
 from antifreeze.doctor.job import Confidence, Diagnosis, Suspect, Verdict
 from antifreeze.doctor.job._fix import Fix
@@ -31,7 +31,7 @@ from antifreeze.doctor.job._render_diagnosis import as_text, as_values
 from antifreeze.doctor.job._thread_stacks import NOT_ALLOWED
 from antifreeze.doctor.job._verdict import judge
 
-READ = {"syscall": "recvfrom", "target": "socket to 10.0.0.1:443"}
+READ = {"syscall": "recvfrom", "target": "socket to 10.0.0.1:443", "target_kind": TargetKind.PEER}
 LAUNCHER = process(10, LAUNCHES, command=("python", "torchrun", "train.py"))
 SEEN: dict[str, Observation] = {
     "healthy": watched(trainer(MAIN), later=moving(100)),

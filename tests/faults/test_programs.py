@@ -123,7 +123,7 @@ def fifo(tmp_path: Path) -> Iterator[Fifo]:
 
 def trainer(script: str, fifo: Fifo, *, daemon: bool) -> subprocess.Popen[Any]:
     source = PRELUDE.replace("{fifo!r}", repr(str(fifo.path))).replace("{daemon!r}", repr(daemon)) + SCRIPTS[script]
-    environ = {**os.environ, "ANTIFREEZE_NURSERY_LINGER_S": "60"}  # what is left must not end with the fork server
+    environ = {**os.environ, "ANTIFREEZE_FORKSERVER_LINGER_S": "60"}  # what is left must not end with the fork server
     return subprocess.Popen(
         [sys.executable, "-c", source], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ
     )

@@ -124,7 +124,7 @@ def test_a_stuck_transform_is_named_with_its_file_on_every_rank(world_size: int,
     finally:
         job.process.kill()
         job.process.wait(PATIENCE_S)
-    words = (".parquet, row ", "stage transform", "it sleeps", "rank_rows.py:", "[cause: sleeping]")
+    words = (".parquet, row ", "in transform", "it sleeps", "rank_rows.py:", "[cause: sleeping]")
     rows = [row for rank in range(world_size) for step in job.steps(rank) for row in step]
 
     assert [(word, line) for word in words for line in lines if word not in line] == []
@@ -154,8 +154,8 @@ def test_a_stuck_worker_of_one_rank_is_named_on_every_rank_and_healed(job: Job) 
     lines = job.named(everybody, rf"antifreeze: rank {job.culprit} of {job.world_size} .*had no batch.*")
     job.go_on()
 
-    assert all(re.search(r"its worker \d+ \(pid \d+\) (stands|stood) at sample \d+ of Numbers", line) for line in lines)
-    words = ("stage fetch", "it sleeps", "rank_programs.py:", "in __getitem__", "[cause: sleeping]")
+    assert all(re.search(r"its worker \d+ \(pid \d+\) stalled for .* at sample \d+ of Numbers", line) for line in lines)
+    words = ("in fetch", "it sleeps", "rank_programs.py:", "in __getitem__", "[cause: sleeping]")
     assert [(word, line) for word in words for line in lines if word not in line] == []
     assert "its batches are made again by another worker" in job.text(f"log-{job.culprit}")
     job.check_samples()

@@ -678,7 +678,7 @@ def test_an_interpreter_that_does_not_come_up_is_an_error(does: str, run: Run, t
     """Something in its start, which is not ours: a hook, a library that is broken."""
     found = run(NURSERY.format(folder=str(tmp_path), does=does)).line()
 
-    assert found == "startup the process that workers are started from ended 3 times before it was ready"
+    assert found == "startup the fork server exited 3 times before it was ready"
 
 
 @pytest.mark.parametrize(
@@ -686,7 +686,7 @@ def test_an_interpreter_that_does_not_come_up_is_an_error(does: str, run: Run, t
     [
         (None, "ConfigError: sys.executable is empty, so no worker"),
         ("/opt/train", "ConfigError: sys.executable is /opt/train, a packed program, so no worker"),
-        ("/opt/python3", "WorkerDied: a worker could not be started or heard: [Errno 2] No such file"),
+        ("/opt/python3", "WorkerDied: a worker could not be started or reached: [Errno 2] No such file"),
     ],
 )
 def test_without_an_interpreter_there_is_an_error_and_no_endless_start(
@@ -709,7 +709,7 @@ def test_a_keeper_that_fails_again_and_again_says_so(monkeypatch: pytest.MonkeyP
         raise ValueError("something else")
 
     monkeypatch.setattr(_tree, "start_server", fail)
-    with pytest.raises(af.WorkerDied, match="fails again and again: ValueError: something else"):
+    with pytest.raises(af.WorkerDied, match="failed repeatedly: ValueError: something else"):
         next(iter(make("map")))
 
 
@@ -717,7 +717,7 @@ def test_an_interpreter_that_stands_still_is_an_error(run: Run, tmp_path: Path) 
     """A disk that is dead, a hook that waits: nobody waits for it for ever."""
     found = run(NURSERY.format(folder=str(tmp_path), does="time.sleep(1000)")).line()
 
-    assert found == "sleeping the process that workers are started from did not answer, 3 times; the last one sleeps"
+    assert found == "sleeping the fork server did not answer 3 times; the last one sleeps"
 
 
 def test_an_interpreter_that_stands_still_once_is_replaced(run: Run, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ class Runs:
         self._folder, self._number = folder, 0
         command = [sys.executable, str(Path(__file__)), module]
         # Between two epochs, or a fit and a test, the fork server stays: it has imported torch.
-        environ = {**os.environ, "ANTIFREEZE_NURSERY_LINGER_S": "0.4"}
+        environ = {**os.environ, "ANTIFREEZE_FORKSERVER_LINGER_S": "0.4"}
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ, text=True, start_new_session=True
         )

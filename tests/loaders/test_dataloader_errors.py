@@ -191,6 +191,41 @@ def test_what_cannot_be_sent_is_named() -> None:
         next(iter(ours(Made(3, lambda _: threading.current_thread()), collate_fn=list, num_workers=1)))
 
 
+class NotTheSame(Exception):
+    """A user's own, named like one of ours."""
+
+
+class NotAsSaved(Exception):
+    """Another."""
+
+
+class ReturnedNone(Exception):
+    """Another."""
+
+
+@pytest.mark.parametrize("kind", [NotTheSame, NotAsSaved, ReturnedNone])
+def test_an_exception_that_is_named_like_one_of_ours_is_the_users(kind: type[Exception]) -> None:
+    """What an error is follows from where it was raised, not from the name of its class."""
+
+    def fail(_: int) -> None:
+        raise kind("the user's own words")
+
+    for num_workers in WORKERS:
+        with pytest.raises(kind, match=f"raised {kind.__name__}: the user's own words") as caught:
+            next(iter(ours(Made(3, fail), num_workers=num_workers)))
+        assert isinstance(caught.value, af.UserCodeError)
+        assert not isinstance(caught.value, af.NotRepeatable | af.StateMismatch)
+
+
+def test_a_sample_that_is_named_like_one_of_our_messages_is_the_users() -> None:
+    """Its name is part of what the message says, and decides nothing."""
+    for num_workers in WORKERS:
+        with pytest.raises(KeyError) as caught:
+            next(iter(ours({}, sampler=["it cannot be pickled"], num_workers=num_workers)))
+        assert isinstance(caught.value, af.UserCodeError)
+        assert not isinstance(caught.value, af.NotPicklable)
+
+
 class Unfit(tuple[Any, ...]):
     """Arrives, and cannot be put together there."""
 

@@ -43,15 +43,15 @@ def once(path: Path) -> bool:
 class Noisy(tud.Dataset[Any]):
     """Each sample says what it is, and which random numbers it was made with. One of them kills its worker, once."""
 
-    def __init__(self, on_exited: Path | None = None, at: int = 21) -> None:
-        self.on_exited, self.at = on_exited, at
+    def __init__(self, died: Path | None = None, at: int = 21) -> None:
+        self.died, self.at = died, at
 
     def __len__(self) -> int:
         return LENGTH
 
     def __getitem__(self, index: int) -> Any:
         drawn = random.random(), float(torch.rand(()))
-        if index == self.at and self.on_exited is not None and once(self.on_exited):
+        if index == self.at and self.died is not None and once(self.died):
             os.kill(os.getpid(), signal.SIGKILL)
         return int(index), *drawn
 
@@ -59,8 +59,8 @@ class Noisy(tud.Dataset[Any]):
 class Stream(tud.IterableDataset[Any]):
     """The same in shares, the first of which is the longest."""
 
-    def __init__(self, on_exited: Path | None = None, *, wild: bool = False) -> None:
-        self.on_exited, self.wild = on_exited, wild
+    def __init__(self, died: Path | None = None, *, wild: bool = False) -> None:
+        self.died, self.wild = died, wild
 
     def indices(self) -> range:
         info = tud.get_worker_info()
@@ -71,7 +71,7 @@ class Stream(tud.IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         salt = os.urandom(4).hex() if self.wild else ""
         for index in self.indices():
-            if index == 21 and self.on_exited is not None and once(self.on_exited):
+            if index == 21 and self.died is not None and once(self.died):
                 os.kill(os.getpid(), signal.SIGKILL)
             yield index, random.random(), salt
 
@@ -88,7 +88,7 @@ class Resumable(Stream):
             self.epoch += 1
         while self.next < len(indices):
             index = indices[self.next]
-            if index == 21 and self.on_exited is not None and once(self.on_exited):
+            if index == 21 and self.died is not None and once(self.died):
                 os.kill(os.getpid(), signal.SIGKILL)
             self.next += 1
             yield index, self.epoch

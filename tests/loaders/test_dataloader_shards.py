@@ -25,8 +25,8 @@ pytestmark = pytest.mark.usefixtures("the_nursery_stays")
 class Counting(tud.IterableDataset[Any]):
     """Says in which of its iterations a sample was made; counts them after the last ``yield``."""
 
-    def __init__(self, length: int = 18, on_exited: Path | None = None) -> None:
-        self.length, self.on_exited = length, on_exited
+    def __init__(self, length: int = 18, died: Path | None = None) -> None:
+        self.length, self.died = length, died
         self.epoch = self.next = 0
 
     def indices(self) -> range:
@@ -41,7 +41,7 @@ class Counting(tud.IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         indices = self.indices()
         while self.next < len(indices):
-            if self.on_exited is not None and self.epoch == 1 and indices[self.next] == 12 and once(self.on_exited):
+            if self.died is not None and self.epoch == 1 and indices[self.next] == 12 and once(self.died):
                 os.kill(os.getpid(), signal.SIGKILL)
             self.next += 1
             yield indices[self.next - 1], self.epoch
@@ -235,7 +235,7 @@ def test_a_worker_that_is_lost_before_the_first_batch_of_an_epoch_is_told_how_th
     tmp_path: Path,
 ) -> None:
     """Its successor begins with the dataset as it was before the first epoch."""
-    loader = loader_of(Counting(on_exited=tmp_path / "died"), 2)
+    loader = loader_of(Counting(died=tmp_path / "died"), 2)
 
     assert [samples_of(epoch) for epoch in epochs_of(loader, 3)] == [whole(epoch) for epoch in range(3)]
     assert (tmp_path / "died").exists()

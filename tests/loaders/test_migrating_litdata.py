@@ -20,6 +20,7 @@ import pytest
 import torch
 
 import antifreeze as af
+from antifreeze.loaders._stream_run import user_code_of
 from antifreeze.streaming.item_loader import ParquetLoader
 from conftest import Data
 
@@ -182,7 +183,7 @@ def test_workers_are_threads_and_processes_if_there_is_user_code(shared_data: Da
     """Never the trainer itself."""
     plain = af.StreamingDataLoader(read(shared_data), batch_size=16, num_workers=2)
     assert numbers(plain) == list(range(309))
-    assert plain._code.is_empty  # no process is needed
+    assert user_code_of(plain).is_empty  # no process is needed
     loader = af.StreamingDataLoader(read(shared_data, transform=pid_of), batch_size=16, num_workers=2)
     pids = {int(pid) for batch in loader for pid in batch["pid"]}
     assert os.getpid() not in pids

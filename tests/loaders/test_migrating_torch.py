@@ -411,7 +411,7 @@ def test_an_iterable_dataset_on_ranks_of_different_lengths() -> None:
     c10d = SimpleNamespace(_get_default_store=lambda: store)
     job = SimpleNamespace(get_rank=lambda: 0, get_world_size=lambda: 2, distributed_c10d=c10d)
     assert list(PaddedRanks(iter("abc"), lambda: iter("abc"), "key", job)) == list("abcab")
-    assert [af.DataLoader(Whole(), uneven_ranks=how)._uneven for how in ("pad", "ignore")] == [True, False]
+    assert [af.DataLoader(Whole(), uneven_ranks=how)._padding_key is None for how in ("pad", "ignore")] == [False, True]
 
 
 @row("two iterators of a loader with `persistent_workers=True`")
@@ -423,15 +423,15 @@ def test_two_iterators_of_a_loader_with_persistent_workers() -> None:
 class Locked:
     """Holds a lock while it makes a sample, and is killed with it, once."""
 
-    def __init__(self, lock: Any, on_exited: Path) -> None:
-        self.lock, self.on_exited = lock, on_exited
+    def __init__(self, lock: Any, died: Path) -> None:
+        self.lock, self.died = lock, died
 
     def __len__(self) -> int:
         return 8
 
     def __getitem__(self, index: int) -> int:
         with self.lock:
-            if index == 5 and once(self.on_exited):
+            if index == 5 and once(self.died):
                 os.kill(os.getpid(), signal.SIGKILL)
             return index
 
@@ -472,6 +472,6 @@ def test_pin_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         threads.append(threading.get_ident())
         return batch
 
-    monkeypatch.setattr("antifreeze.loaders._iterator.pin", pin)
+    monkeypatch.setattr("antifreeze.loaders._torch_epoch.pin", pin)
     assert len(list(ours(Made(3, int), 1, pin_memory=True))) == 3
     assert threads == [threading.get_ident()] * 3

@@ -116,7 +116,7 @@ class Run:
                 assert None not in batches, "a rank has fewer batches than another"
                 states = {json.dumps(loader.state_dict()) for loader in loaders}
                 assert len(states) == 1, "a state means the same on every rank"
-                place = loaders[0]._place
+                place = loaders[0]._run.position
                 left = loaders[0].dataset._num_rows(place.lanes or 1, self.global_batch) - at
                 at += self.global_batch
                 # Ranks for which no sample is left repeat one.
@@ -358,7 +358,7 @@ def test_ranks_that_do_not_divide_the_lanes_are_told_what_it_costs(caplog: pytes
     (record,) = caplog.records
     assert record.message == (
         "antifreeze: 6 ranks do not divide the 4 lanes of this run, so every row is decoded by 3 ranks. Each sample is "
-        "still delivered once. A new run with lanes=12 can go on with this number of ranks at no cost"
+        "still delivered once. A new run with lanes=12 can use this number of ranks at no cost"
     )
 
 

@@ -1,5 +1,6 @@
 """The vocabulary that every layer shares. Standard library only."""
 
+from antifreeze.core._daemon_call import DaemonCall
 from antifreeze.core._deadline import Deadline
 from antifreeze.core._errors import (
     AntifreezeError,
@@ -39,6 +40,19 @@ from antifreeze.core._limits import limit_hint
 from antifreeze.core._logs import get_logger
 from antifreeze.core._manifest import ColumnFacts, File, Manifest
 from antifreeze.core._numbers import natural, seconds
+from antifreeze.core._procfs import (
+    PROC,
+    ProcStat,
+    children_of,
+    children_of_thread,
+    own_children,
+    own_descriptors,
+    own_threads,
+    pairs_of,
+    pid_namespace,
+    read_proc_file,
+    stat_of,
+)
 from antifreeze.core._progress import Progress
 from antifreeze.core._protocols import Format, Fragment, ReadLimits
 from antifreeze.core._redaction import redact, redact_command
@@ -52,6 +66,7 @@ __all__ = [
     "ColumnFacts",
     "ConfigError",
     "CorruptFile",
+    "DaemonCall",
     "DataError",
     "Deadline",
     "DuplicateData",
@@ -66,7 +81,9 @@ __all__ = [
     "NotPicklable",
     "NotRepeatable",
     "NullValue",
+    "PROC",
     "PrivateFolder",
+    "ProcStat",
     "Progress",
     "RaggedColumn",
     "ReadLimits",
@@ -82,6 +99,8 @@ __all__ = [
     "UserCodeError",
     "WorkerDied",
     "check_kind",
+    "children_of",
+    "children_of_thread",
     "clean_block",
     "clean_lines",
     "compare",
@@ -93,12 +112,19 @@ __all__ = [
     "one_line",
     "open_regular",
     "open_to_append",
+    "own_children",
+    "own_descriptors",
+    "own_threads",
+    "pairs_of",
+    "pid_namespace",
+    "read_proc_file",
     "read_regular",
     "redact",
     "redact_command",
     "regular_opener",
     "seconds",
     "settle",
+    "stat_of",
     "step_seed",
     "with_random_suffix",
     "write_all",

@@ -133,7 +133,7 @@ class CombinedStreamingDataset(CompositeDataset):
 
     @property
     def _own_batches(self) -> list[str]:
-        """The batching method, if it is not the default: a position stands for other rows then."""
+        """The batching method, if it is not the default: a position means other rows then."""
         return [] if self.batching_method == "stratified" else [self.batching_method]
 
     def _num_fragments(self) -> int:

@@ -15,7 +15,7 @@ from antifreeze.decode import Block, CombinedBlocks
 
 
 class CompositeDataset:
-    """A dataset over other datasets. Each of them is read as if it were alone, with a seed of its own."""
+    """A dataset over other datasets. Each of them is read as if it were alone, with its own seed."""
 
     transform: Any = None
     """A function of one row, or a list of such functions. A subclass may have a method of this name."""

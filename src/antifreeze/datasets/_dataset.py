@@ -117,7 +117,7 @@ class StreamingDataset:
         if isinstance(cache_dir, (bool, int, float, list, tuple, set, dict)):
             hint = "give other arguments by name: columns=[...]"
             raise ConfigError(f"cache_dir={cache_dir!r:.200} is not a path", hint=hint, argument="cache_dir")
-        check.unused("serializers", serializers, "Parquet has types of its own", "convert values in transform=")
+        check.unused("serializers", serializers, "Parquet has its own types", "convert values in transform=")
         check.unused("encryption", encryption, "files are read as they are", "decrypt values in transform=")
         check.unused("window_direct_io", window_direct_io, "files are read through the page cache", "leave it out")
         self.force_override_state_dict = check.flag("force_override_state_dict", force_override_state_dict)
@@ -246,7 +246,7 @@ class StreamingDataset:
             )
         except UserError as caught:
             i = max(caught.position, 0)
-            place = f"row {numbers[i]} of the dataset: {self._name(*self._stands(rows[i]))}"
+            place = f"row {numbers[i]} of the dataset: {self._name(*self._row_position(rows[i]))}"
             raise error_of(caught, place, 0) from caught.error
 
     def _asked(self, number: int, make: Callable[[], Row]) -> Any:
@@ -386,13 +386,13 @@ class StreamingDataset:
         block = self._row_cache.get(rows)
         return block if reading.first_leaf is None else tracked_block(block, reading.first_leaf, rows)
 
-    def _stands(self, number: int) -> tuple[int, int]:
+    def _row_position(self, number: int) -> tuple[int, int]:
         """Return the fragment and the row in it that has a number in the source."""
         view = view_of_rows(self._source.manifest.fragment_rows, np.array([number]))
         return view.locate(0, 0)
 
     def _name(self, fragment: int, row: int) -> str:
-        """Return in words where a row of a fragment stands."""
+        """Return the location of a row of a fragment as text."""
         decoding = self._spec.decoding
         path = decoding.paths[decoding.fragment_file[fragment]]
         return f"{path}, row {decoding.first_rows[fragment] + row} of the file"

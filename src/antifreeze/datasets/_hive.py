@@ -19,7 +19,7 @@ _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """A column whose values stand in the names of folders: one value per file."""
+    """A column whose values are in the names of folders: one value per file."""
 
     name: str
     type: pa.DataType
@@ -67,7 +67,7 @@ def _keys_of(folder: str, path: str, only: Collection[str] | None) -> dict[str, 
             raise SchemaMismatch(f"two folders of {path} name {name!r}", hint=hint, file=path, column=name)
         if value == _NULL:
             hint = "null partitions are not supported; leave these files out, or give the folder a value"
-            message = f"the folder {part} of {path} stands for a null"
+            message = f"the folder {part} of {path} means null"
             raise SchemaMismatch(message, hint=hint, file=path, column=name)
         keys[name] = value
     return keys

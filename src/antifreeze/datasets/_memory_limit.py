@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 
-from antifreeze.core import ConfigError, natural
+from antifreeze.core import ConfigError
+from antifreeze.diagnosis import memory_limits
 
 SHARE = 8
 """The default limit is one part in this many of what the machine, or the container, has."""
@@ -37,33 +37,4 @@ def parse_limit(limit: int | str | None, name: str = "memory_limit") -> int:
 def machine_memory() -> int:
     """Return the bytes of memory that this process may use: the machine's, or less in a container."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([total, *_container_limits(Path("/"))])
-
-
-def _container_limits(root: Path) -> list[int]:
-    """Return the memory limits of the control groups that this process is in, innermost to outermost."""
-    limits: list[int] = []
-    try:
-        groups = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:  # not Linux
-        return limits
-    for line in groups:
-        _, controllers, path = [*line.split(":", 2), "", ""][:3]
-        if controllers == "":  # version 2
-            folder, name = root / "sys/fs/cgroup", "memory.max"
-        elif "memory" in controllers.split(","):
-            folder, name = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
-        else:
-            continue
-        inner = folder / path.lstrip("/")
-        # In a container the path may be the host's and not exist here; the mount itself is the container's group then.
-        for group in [inner, *inner.parents]:
-            if not group.is_relative_to(folder):
-                break
-            try:
-                found = natural((group / name).read_text())
-            except (OSError, ValueError):  # no such group here
-                continue
-            if found is not None:  # else it is "max"
-                limits.append(found)
-    return limits
+    return min([total, *memory_limits()])

@@ -26,7 +26,7 @@ cleared pages."""
 _PIECE_ROWS = 1 << 16
 _VAGUE_PIECE_ROWS = 1 << 10  # rows whose size only decoding tells; it bounds what the first piece can take
 _OPEN_NBYTES = 1_300_000
-_PAGE_ROWS = 1 << 10  # Arrow's writer looks at the size of a page after so many rows, however large they are
+_PAGE_ROWS = 1 << 10  # Arrow's writer looks at the size of a page after this many rows, however large they are
 _SAMPLE_ROWS = 64
 _SAMPLE_NBYTES = 8 << 20
 """Looking at the first rows takes no more than this, whatever they hold."""
@@ -57,7 +57,7 @@ class ReadSpec:
 
 
 def column_types(source: DataSource, columns: Sequence[str]) -> dict[str, str]:
-    """Return the types of some columns, in words."""
+    """Return the types of some columns, as text."""
     types = {field.name: str(field.type) for field in source.schema} | {p.name: str(p.type) for p in source.partitions}
     return {name: types[name] for name in columns}
 
@@ -108,7 +108,7 @@ def _schema(source: DataSource, wanted: Projection) -> Any:
 
 
 def _with_partitions(source: DataSource, columns: tuple[str, ...], batch: Any, file: int) -> Any:
-    """Return the batch with the columns that stand in the names of folders, everything in the order asked for."""
+    """Return the batch with the columns that the names of folders hold, everything in the order asked for."""
     for partition in source.partitions:
         if partition.name in columns:
             value = pa.scalar(partition.values[file], partition.type)

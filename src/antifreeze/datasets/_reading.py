@@ -45,7 +45,7 @@ Selection = range | Int64Array | None
 
 
 class RunShape(NamedTuple):
-    """What the order of an epoch depends on beside the data and the seed. A run that goes on must keep it."""
+    """What the order of an epoch depends on beside the data and the seed. A run that is resumed must keep it."""
 
     lanes: int
     window_rows: int

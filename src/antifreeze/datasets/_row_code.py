@@ -15,7 +15,7 @@ import numpy as np
 from antifreeze.core import ConfigError, step_seed
 from antifreeze.datasets._delivery import Batch, Delivery, Tracked
 from antifreeze.datasets._tracks import leaf_and_row
-from antifreeze.worker import UserError
+from antifreeze.worker import FailureReason, UserError
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,7 @@ def batched(function: Callable[..., Any]) -> Batched:
     return Batched(function)
 
 
-class ReturnedNone(TypeError):
-    """A function returned None."""
-
-    def __init__(self) -> None:
-        super().__init__("it must return something for every input; rows cannot be left out by returning None")
+_NONE_HINT = "it must return something for every input; rows cannot be left out by returning None"
 
 
 def call(function: Callable[..., Any], *arguments: Any, what: str, position: int) -> Any:
@@ -53,7 +49,13 @@ def call(function: Callable[..., Any], *arguments: Any, what: str, position: int
     except BaseException as error:
         raise UserError(what, error, position=position, can_skip=position >= 0) from error
     if result is None:
-        raise UserError(what, ReturnedNone(), position=position, can_skip=position >= 0)
+        raise UserError(
+            what,
+            TypeError(_NONE_HINT),
+            position=position,
+            can_skip=position >= 0,
+            reason=FailureReason.RETURNED_NONE,
+        )
     return result
 
 

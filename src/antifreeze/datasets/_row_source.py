@@ -54,7 +54,7 @@ class RowSource(Protocol):
         ...
 
     def _columns_of(self) -> dict[str, str]:
-        """Return the columns and their types, in words."""
+        """Return the columns and their types, as text."""
         ...
 
     def _code(self, first_leaf: int = 0) -> RowCode:
@@ -95,7 +95,7 @@ class RowSource(Protocol):
         ...
 
     def _sample_name(self, reading: ReadRequest, sample: int) -> str:
-        """Return in words where a row stands, by its number in the epoch."""
+        """Return the location of a row, by its number in the epoch, as text."""
         ...
 
     def _sample(self, reading: ReadRequest, sample: int) -> Block:

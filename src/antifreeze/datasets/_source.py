@@ -63,7 +63,7 @@ def _partitions(
 
 
 def manifest_path(listing: Listing, index_path: str | os.PathLike[str] | None) -> str | None:
-    """Return where the manifest of a source stands or would stand; None if there is no place for it by default."""
+    """Return the path of a source's manifest, whether it exists or not; None if there is no default path."""
     if index_path is None:
         return f"{listing.root.rstrip('/')}/{MANIFEST_NAME}" if listing.is_folder else None
     place = os.fspath(index_path)

@@ -8,13 +8,13 @@ from typing import Any
 
 from antifreeze.core import UserCodeError
 from antifreeze.datasets._delivery import Batch, Delivery
-from antifreeze.datasets._row_code import Moment, ReturnedNone, RowCode, call
+from antifreeze.datasets._row_code import Moment, RowCode, call
 from antifreeze.ipc import Stage
 from antifreeze.pool import mixed_error
-from antifreeze.worker import TaskContext, UserError
+from antifreeze.worker import FailureReason, TaskContext, UserError
 
 Name = Callable[[int], str]
-"""Position in the epoch -> the file and row that stand there, in words."""
+"""Position in the epoch -> file and row, as text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +118,7 @@ def inline_context() -> TaskContext:
 
 
 def row_location(name: Name, first: int, step: int, position: int) -> str:
-    """Return in words where something failed: at a row, or somewhere in a batch."""
+    """Return where something failed, as text: at a row, or somewhere in a batch."""
     return name(first + position) if position >= 0 else f"batch {step}, whose first row is {name(first)}"
 
 
@@ -128,7 +128,7 @@ def error_of(caught: UserError, place: str, step: int) -> UserCodeError:
     if isinstance(original, KeyboardInterrupt | SystemExit | GeneratorExit):
         raise original
     facts = {"step": step, "position": caught.position}
-    if isinstance(original, ReturnedNone):
+    if caught.reason is FailureReason.RETURNED_NONE:
         return UserCodeError(f"{caught.what} returned None", lines=[f"at {place}"], hint=str(original), **facts)
     problem = f"{caught.what} raised {type(original).__name__}: {caught.text}"
     hint = "the error above this one is the function's own, with its traceback"

@@ -1,4 +1,4 @@
-"""The last step of a batch, in torch: tensors that share memory with the block. The only module that imports torch."""
+"""The last step of a batch, in torch: tensors that share memory with the block."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def collate(rows: Sequence[Any]) -> Any:
     try:
         return default_collate(list(rows))
     except (RuntimeError, KeyError, TypeError, ValueError):
-        # Torch says neither which key nor which rows; if the search below finds nothing, its error stands.
+        # Torch says neither which key nor which rows; if the search below finds nothing, its error is raised.
         _explain(rows, "")
         raise
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from antifreeze.core import Stalled
+from antifreeze.core import DaemonCall, Stalled
 from antifreeze.decode._thread_progress import WAIT, ThreadProgress, describe, location_of
 from antifreeze.distributed import RankStatus, watch_ranks
 
@@ -59,26 +59,16 @@ class _FirstLook:
 
 def bounded(work: Callable[[ThreadProgress], T], limit_s: float) -> T:
     """Return what ``work`` returns, or raise ``Stalled`` when it has not moved for the limit."""
-    note, done = ThreadProgress("decoder thread"), threading.Event()
-    results: list[T] = []
-    errors: list[BaseException] = []
+    note = ThreadProgress("decoder thread")
 
-    def run() -> None:
+    def run() -> T:
         note.thread_id = threading.get_ident()
-        try:
-            results.append(work(note))
-        except BaseException as error:  # noqa: BLE001  border: whatever it is, the caller must hear of it
-            errors.append(error)
-        done.set()
+        return work(note)
 
-    # A daemon: if it is stuck in a dead file system, it must not keep the interpreter from ending.
-    thread = threading.Thread(target=run, name="antifreeze-first-look", daemon=True)
-    thread.start()
+    call = DaemonCall(run, "antifreeze-first-look")
     patience, look = StallTimer([note], limit_s), _FirstLook(note)
     with watch_ranks(look, _FirstLook.standing):
-        while not done.wait(patience.look_s):
+        while not call.wait(patience.look_s):
             patience.check()
-    thread.join(patience.look_s)
-    if errors:
-        raise errors[0]
-    return results[0]
+    call.join(patience.look_s)
+    return call.outcome()

@@ -1,7 +1,8 @@
 """Why something stalled or died: evidence, causes and the report."""
 
 from antifreeze.diagnosis._causes import Cause, describe_exit
-from antifreeze.diagnosis._evidence import STARTING, Evidence, Finding
+from antifreeze.diagnosis._control_groups import memory_groups, memory_limits, oom_kills
+from antifreeze.diagnosis._evidence import NO_TARGET, STARTING, Evidence, Finding, Target, TargetKind
 from antifreeze.diagnosis._findings import find_cause
 from antifreeze.diagnosis._policy import (
     ENOUGH_SAMPLES,
@@ -22,9 +23,7 @@ from antifreeze.diagnosis._policy import (
 from antifreeze.diagnosis._proc import (
     Counters,
     ProcSnapshot,
-    children_of,
     evidence_of,
-    oom_kills,
     read_counters,
     read_proc,
     rss_of,
@@ -43,6 +42,7 @@ __all__ = [
     "Frame",
     "Kill",
     "MAX_SKIPS",
+    "NO_TARGET",
     "ProcSnapshot",
     "Report",
     "Restart",
@@ -52,10 +52,11 @@ __all__ = [
     "STOPPED_S",
     "Skip",
     "StallLimits",
+    "Target",
+    "TargetKind",
     "USER_SLOWEST_FACTOR",
     "Warn",
     "advice",
-    "children_of",
     "decide",
     "describe_exit",
     "evidence_of",
@@ -66,6 +67,8 @@ __all__ = [
     "loading_s",
     "loading_still_s",
     "loading_warn_s",
+    "memory_groups",
+    "memory_limits",
     "oom_kills",
     "parse_stack",
     "patience_s",

@@ -1,4 +1,4 @@
-"""The closed list of reasons why a worker process stands still or is gone, each with words that help."""
+"""The closed list of reasons for which a worker process is stalled or gone, each with a hint."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Self
 
 
 class Cause(enum.Enum):
-    """Why a worker does not go on. The value is the name under which the documentation explains it."""
+    """Why a worker is stalled or gone. The value is the name under which the documentation explains it."""
 
     title: str
     """What the worker does, for a message: worker 3 ..."""
@@ -26,7 +26,7 @@ class Cause(enum.Enum):
         "killed",
         "was killed by SIGKILL or another signal from outside",
         (
-            "Somebody sent it the signal: a person, the scheduler, or an out-of-memory killer that this container "
+            "The signal came from a person, the scheduler, or an out-of-memory killer that this container "
             "cannot see. Look at `dmesg` on the host and at the scheduler's log; if memory was short, use fewer "
             "workers."
         ),
@@ -43,7 +43,7 @@ class Cause(enum.Enum):
         "crashed",
         "crashed in native code",
         (
-            "A native library that the dataset uses failed: load the sample that is named in a process of its own, "
+            "A native library that the dataset uses failed: load the named sample in a separate process, "
             "with `python -X faulthandler`. After SIGBUS, look whether a mapped file was cut or its disk is full."
         ),
     )
@@ -60,14 +60,14 @@ class Cause(enum.Enum):
         "stopped",
         "is stopped (SIGSTOP)",
         (
-            "Somebody stopped or froze it: a person, job control, a checkpoint tool. `kill -CONT` with its process id "
-            "lets it go on; a control group that is frozen must be thawed."
+            "A person, job control or a checkpoint tool stopped or froze it. `kill -CONT` with its process id "
+            "resumes it; a control group that is frozen must be thawed."
         ),
     )
     TRACED = (
         "traced",
         "is held by a debugger",
-        "A debugger or tracer (gdb, strace, py-spy without --nonblocking) holds it. Let it go on or detach.",
+        "A debugger or tracer (gdb, strace, py-spy without --nonblocking) holds it. Resume it or detach.",
     )
     DEAD_DISK = (
         "dead-disk",
@@ -97,9 +97,9 @@ class Cause(enum.Enum):
         "lock",
         "waits for a lock or for another thread",
         (
-            "Somebody holds what it waits for: two locks that are taken in different orders, a lock of a worker that "
-            "died, or a thread that has ended. Take locks in one order and with a timeout, and share none between "
-            "workers."
+            "Another thread or process holds what it waits for: two locks taken in different orders, a lock of a "
+            "worker that was killed, or a thread that has ended. Take locks in one order and with a timeout, and share "
+            "none between workers."
         ),
     )
     FORK = (
@@ -115,7 +115,7 @@ class Cause(enum.Enum):
         "full-pipe",
         "writes into a pipe that nobody reads",
         (
-            "Whoever reads the output of this job (stdout, stderr or a pipe of its own) has stopped reading. "
+            "The reader of the output of this job (stdout, stderr or another pipe) has stopped reading. "
             "Read it, send it to a file, or print less in the dataset."
         ),
     )
@@ -145,7 +145,7 @@ class Cause(enum.Enum):
     )
     RETRYING = (
         "retrying",
-        "tries something again and again",
+        "keeps retrying",
         (
             "It works a little, waits, and works again without getting anywhere: usually a retry loop around a "
             "service that is down. Bound the number of tries and raise the last error."
@@ -153,7 +153,7 @@ class Cause(enum.Enum):
     )
     INPUT = (
         "input",
-        "waits for a person",
+        "waits for user input",
         "It is at a prompt: a debugger such as pdb, or `input()`. Answer it, or take the call out of the program.",
     )
     RANK = (
@@ -161,7 +161,7 @@ class Cause(enum.Enum):
         "waits for the other ranks",
         (
             "Every rank must call the same collectives equally often. Look at the rank that is not there: it may have "
-            "fewer batches (give all equally many, or use `torch.distributed.algorithms.Join`), or stand still itself."
+            "fewer batches (give all equally many, or use `torch.distributed.algorithms.Join`), or be stalled itself."
         ),
     )
     LOST_BATCH = (
@@ -169,7 +169,8 @@ class Cause(enum.Enum):
         "waits for a batch that was lost on its way from a worker",
         (
             "A worker could not pickle a batch or an exception; the traceback with `_feed` in it is on stderr, and "
-            "nobody is told. Return arrays, tensors and numbers only, and raise exceptions that can be pickled."
+            "the loader never learns of it. Return arrays, tensors and numbers only, and raise exceptions that can be "
+            "pickled."
         ),
     )
     SHARED_MEMORY = (
@@ -184,13 +185,13 @@ class Cause(enum.Enum):
         "unnoticed-death",
         "waits for a worker that is gone",
         (
-            "The job ignores SIGCHLD, so it is not told that a worker has ended. Take "
+            "The job ignores SIGCHLD, so it does not notice that a worker has ended. Take "
             "`signal.signal(signal.SIGCHLD, signal.SIG_IGN)` out of it, and look at `dmesg` for what ended the worker."
         ),
     )
     LEAK = (
         "leak",
-        "holds more memory than it may",
+        "exceeds its memory limit",
         (
             "Something in the dataset keeps what it loads: a cache without a limit, a list that grows, a file that "
             "stays open. Bound it, or give a higher limit."
@@ -198,7 +199,7 @@ class Cause(enum.Enum):
     )
     STARTUP = (
         "startup",
-        "does not get as far as its first task",
+        "has not reached its first task",
         (
             "Importing a module or unpickling the dataset does not end. Look at what runs at import, at "
             "`__setstate__` and at worker_init_fn, and keep large data out of the dataset's attributes."
@@ -206,15 +207,15 @@ class Cause(enum.Enum):
     )
     ORPHANED = (
         "orphaned",
-        "was lost together with the process that it was born in",
+        "was killed together with its fork server",
         (
-            "Somebody ended the fork server or the template (`af-forkserver`, `af-template` in `top`), and the kernel "
-            "ends workers with it. Look at `dmesg` and at the scheduler's log if it was not you."
+            "The fork server or the template (`af-forkserver`, `af-template` in `top`) was killed, and the kernel "
+            "kills workers with it. Look at `dmesg` and at the scheduler's log if it was not you."
         ),
     )
     UNKNOWN = (
         "unknown",
-        "stands still, and nothing shows why",
+        "is stalled for an unknown reason",
         "Look at it from outside: `py-spy dump --native --pid` with its process id shows the line of every thread.",
     )
 
@@ -228,11 +229,11 @@ CRASHES = {
     signal.SIGTRAP: "trap",
     signal.SIGSYS: "forbidden system call",
 }
-"""The signals that a process brings upon itself, in words."""
+"""The signals that a process causes itself, as messages describe them."""
 
 
 def describe_exit(exit_code: int) -> str:
-    """Return how a process ended, in words. A negative code is the signal that ended it, as in ``subprocess``."""
+    """Return how a process ended. A negative code is the signal that ended it, as in ``subprocess``."""
     if exit_code >= 0:
         return f"exited with exit code {exit_code}"
     try:

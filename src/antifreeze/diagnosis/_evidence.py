@@ -2,13 +2,47 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 
-from antifreeze.diagnosis._causes import Cause, describe_exit
+from antifreeze.diagnosis._causes import CRASHES, Cause, describe_exit
 from antifreeze.diagnosis._stack import Frame
 
 STARTING = frozenset({"start", "starting", "started", "load", "init"})
 """The stages before the first task."""
+
+
+class TargetKind(enum.StrEnum):
+    """What kind of object a descriptor refers to."""
+
+    UNKNOWN = enum.auto()
+    FILE = enum.auto()
+    PIPE = enum.auto()
+    PEER = enum.auto()
+    """A socket that is connected to an address."""
+    SOCKET = enum.auto()
+    """Any other socket: one that listens, that leads to a process of this machine, or whose peer is not known."""
+    TIMER = enum.auto()
+    EVENT = enum.auto()
+    """An object of the kernel without a file, such as an eventfd."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a system call is about: the object behind its descriptor."""
+
+    kind: TargetKind = TargetKind.UNKNOWN
+    text: str = ""
+    """For messages: a path, ``pipe:[5]``, ``socket to 10.0.0.1:443``."""
+
+    @property
+    def is_socket(self) -> bool:
+        """True for sockets of every kind."""
+        return self.kind in (TargetKind.PEER, TargetKind.SOCKET)
+
+
+NO_TARGET = Target()
+"""The call has no descriptor, or it could not be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +53,7 @@ class Evidence:
     exit_code: int | None = None
     """Negative: the signal that ended it. None: it lives."""
     orphaned: bool = False
-    """Whether the process that it was born in is gone, so that nobody knows how it ended."""
+    """True if the process that it was forked from is gone, so that its exit code is lost."""
     oom_kills: int = 0
     """How far the kernel's counters of out-of-memory kills went up."""
     state: str = ""
@@ -27,14 +61,14 @@ class Evidence:
     wchan: str = ""
     syscall: str = ""
     """The system call that the main thread is in; its number where the name is not known."""
-    syscall_target: str = ""
-    """What the first argument of the call stands for: a path, ``pipe:[5]``, ``socket to 10.0.0.1:443``."""
+    syscall_target: Target = NO_TARGET
+    """What the descriptor refers to that the call was given."""
     syscall_fd: int = -1
     cpu_share: float = 0.0
     """Seconds of CPU per second, over the time it was watched."""
     moved_bytes: int = 0
     changing: bool = False
-    """Whether it was seen in different calls: it waits often, not long."""
+    """True if it was seen in different calls: it waits often, not long."""
     threads: int = 0
     children: int = 0
     rss_nbytes: int = 0
@@ -43,11 +77,11 @@ class Evidence:
     stage: str = ""
     """The name of the stage in its board record, in any case; one of ``STARTING`` before the first task."""
     frames: tuple[Frame, ...] = ()
-    """The Python lines that the main thread stands on, innermost first."""
+    """The Python stack of the main thread, innermost first."""
     forked: bool = False
-    """Whether it is a copy of the trainer, made by ``fork``."""
+    """True if it is a copy of the trainer, made by ``fork``."""
     nobody_wakes: bool = False
-    """Whether what it waits for is a lock of its own process, and no thread of its process could release it."""
+    """True if it waits for a lock of its own process that none of its threads could release."""
     libraries: tuple[str, ...] = ()
     """The native libraries that the waiting thread has called into, innermost first."""
     limit_s: float | None = None
@@ -60,21 +94,24 @@ class Finding:
 
     cause: Cause
     evidence_lines: tuple[str, ...]
+    """For messages. Nothing that the title says is repeated here."""
     exit_code: int | None = None
+    frame: Frame | None = None
+    """The innermost line of user code that the main thread was on, if it is known."""
     words: str = ""
-    """What the worker does, where the words of the cause would not be true."""
+    """What the worker does, where the title of the cause would not be true."""
     advice: str = ""
     """What to do about it, where more is known than the cause."""
 
     @property
     def title(self) -> str:
-        """What the worker did, for a message. A death by a signal has the name of the signal in it."""
+        """What the worker did, for a message; with the name of the signal if one has ended it."""
         if self.words:
             return self.words
         if self.exit_code is None or self.cause is Cause.OUT_OF_MEMORY:
             return self.cause.title
-        words = describe_exit(self.exit_code)
-        return f"was {words}" if words.startswith("killed") else words
+        was_killed = self.exit_code < 0 and -self.exit_code not in CRASHES
+        return f"was {describe_exit(self.exit_code)}" if was_killed else describe_exit(self.exit_code)
 
     @property
     def hint(self) -> str:

@@ -6,7 +6,7 @@ What is asked, in this order:
 2. Does it hold more memory than it may?
 3. Is it stopped, traced, or in a wait that no signal ends? The state says so.
 4. Does it use a core? Then it computes, whatever its main thread waits for.
-5. Is it seen in different calls? Then it tries again and again.
+5. Is it seen in different calls? Then it keeps retrying.
 6. What does the main thread wait for? The system call says so; where that cannot be read, the wait channel.
    The Python stack decides where a call can mean several things.
 """
@@ -14,11 +14,11 @@ What is asked, in this order:
 from __future__ import annotations
 
 from antifreeze.diagnosis._causes import CRASHES, Cause, describe_exit
-from antifreeze.diagnosis._evidence import STARTING, Evidence, Finding
+from antifreeze.diagnosis._evidence import STARTING, Evidence, Finding, TargetKind
 from antifreeze.diagnosis._stack import called_by_user, user_frames
 
 BUSY_SHARE = 0.5
-"""Who uses this much of a core computes."""
+"""A process that uses this much of a core computes."""
 
 _BY_STATE = {"T": Cause.STOPPED, "t": Cause.TRACED, "Z": Cause.EXITED, "X": Cause.EXITED}
 _STATES = {
@@ -55,11 +55,19 @@ _CALLS = _by_word(
             fsync fdatasync truncate ftruncate fallocate copy_file_range sendfile lseek mmap msync io_getevents""",
     }
 )
+_BY_TARGET = {
+    TargetKind.PIPE: Cause.CHILD,
+    TargetKind.PEER: Cause.NETWORK,
+    TargetKind.SOCKET: Cause.NETWORK,
+    TargetKind.TIMER: Cause.SLEEPING,
+    TargetKind.EVENT: Cause.LOCK,
+    TargetKind.FILE: Cause.FILE,
+}
 _READS = _words("read readv pread64 preadv preadv2")
 _WRITES = _words("write writev pwrite64 pwritev pwritev2")
-_BIRTHS = _words("vfork clone clone3")
+_SPAWNS = _words("vfork clone clone3")
 _AMBIGUOUS = _words("futex futex_wait poll ppoll select pselect6 epoll_wait epoll_pwait epoll_pwait2")
-"""Calls that stand behind waits of several kinds: here the Python stack knows more."""
+"""Calls that waits of several kinds end in: here the Python stack knows more."""
 
 _CHANNELS: tuple[tuple[str, Cause], ...] = (
     ("nanosleep", Cause.SLEEPING),
@@ -110,16 +118,23 @@ _LIBRARIES: tuple[tuple[Cause, frozenset[str]], ...] = (
 
 
 def find_cause(evidence: Evidence) -> Finding:
-    """Return the cause that the evidence speaks for, with the evidence in lines for a person."""
+    """Return the cause that the evidence shows, with the evidence as lines for a person."""
     cause = _death(evidence) if evidence.exit_code is not None else _stall(evidence)
     if cause in (Cause.BUSY, Cause.RETRYING, Cause.UNKNOWN) and evidence.state and _is_starting(evidence):
         cause = Cause.STARTUP
-    lines = [*_lines_of_process(evidence, cause), *(str(frame) for frame in user_frames(evidence.frames))]
+    frames = user_frames(evidence.frames)
+    lines = [*_lines_of_process(evidence, cause), *map(str, frames)]
     if cause is Cause.ORPHANED:
         lines = ["how it ended is not known"]
     waits = cause is Cause.OUT_OF_MEMORY and evidence.exit_code is None
     words = "waits for memory, of which its control group has none left" if waits else ""
-    return Finding(cause=cause, evidence_lines=tuple(lines), exit_code=evidence.exit_code, words=words)
+    return Finding(
+        cause=cause,
+        evidence_lines=tuple(lines),
+        exit_code=evidence.exit_code,
+        frame=frames[0] if frames else None,
+        words=words,
+    )
 
 
 def _death(evidence: Evidence) -> Cause:
@@ -155,21 +170,21 @@ def _deep_wait(evidence: Evidence) -> Cause:
     """Return what a wait is for that no signal ends. Nearly always it is a disk."""
     if _NO_MEMORY in evidence.wchan:
         return Cause.OUT_OF_MEMORY
-    if _gives_birth(evidence):
+    if _starts_program(evidence):
         return Cause.CHILD
     return Cause.FILE if evidence.moved_bytes else Cause.DEAD_DISK  # a disk that gives bytes is slow, not dead
 
 
-def _gives_birth(evidence: Evidence) -> bool:
-    """Whether it starts a program: it waits, as if for a disk, until the new process has begun it."""
+def _starts_program(evidence: Evidence) -> bool:
+    """True if it starts a program: it waits, as if for a disk, until the new process has begun it."""
     channel = evidence.wchan in ("", "kernel_clone", "_do_fork", "do_fork") or "vfork" in evidence.wchan
-    called = evidence.syscall in _BIRTHS or (not evidence.syscall and evidence.wchan != "")
+    called = evidence.syscall in _SPAWNS or (not evidence.syscall and evidence.wchan != "")
     return evidence.state == "D" and channel and called
 
 
 def _wait(evidence: Evidence) -> Cause:
     """Return what the main thread waits for."""
-    call, target = evidence.syscall, evidence.syscall_target
+    call = evidence.syscall
     if any(part in frame.file for frame in evidence.frames for part in _PROMPTS):
         return Cause.INPUT
     if evidence.forked and evidence.nobody_wakes:
@@ -178,7 +193,7 @@ def _wait(evidence: Evidence) -> Cause:
         return _transfer(evidence, writes=call in _WRITES)
     by_channel = next((cause for part, cause in _CHANNELS if part in evidence.wchan), Cause.UNKNOWN)
     cause = _CALLS.get(call, by_channel)
-    if cause is not Cause.UNKNOWN and (call not in _AMBIGUOUS or target.startswith("socket")):
+    if cause is not Cause.UNKNOWN and (call not in _AMBIGUOUS or evidence.syscall_target.is_socket):
         return cause
     text = "\n".join(f"{frame.file}:{frame.function}" for frame in called_by_user(evidence.frames))
     return next((found for found, parts in _LIBRARIES if any(part in text for part in parts)), cause)
@@ -186,20 +201,13 @@ def _wait(evidence: Evidence) -> Cause:
 
 def _transfer(evidence: Evidence, *, writes: bool) -> Cause:
     """Return what a read or a write waits for, by what is at the other end."""
-    target = evidence.syscall_target
+    kind = evidence.syscall_target.kind
     if not writes and evidence.syscall_fd == 0:
         return Cause.INPUT
-    if writes and (target.startswith("pipe") or evidence.syscall_fd in (1, 2)):
+    if writes and (kind is TargetKind.PIPE or evidence.syscall_fd in (1, 2)):
         return Cause.FULL_PIPE
-    if target.startswith("pipe"):
-        return Cause.CHILD
-    if target.startswith("socket"):
-        return Cause.NETWORK
-    if target.startswith("anon_inode:"):
-        return Cause.SLEEPING if "timerfd" in target else Cause.LOCK
-    if target.startswith("/"):
-        return Cause.FILE
-    return next((cause for part, cause in _CHANNELS if part in evidence.wchan), Cause.UNKNOWN)
+    by_channel = next((cause for part, cause in _CHANNELS if part in evidence.wchan), Cause.UNKNOWN)
+    return _BY_TARGET.get(kind, by_channel)
 
 
 def _is_starting(evidence: Evidence) -> bool:
@@ -209,7 +217,8 @@ def _is_starting(evidence: Evidence) -> bool:
 def _lines_of_process(evidence: Evidence, cause: Cause) -> list[str]:
     lines = []
     if evidence.exit_code is not None:
-        lines.append(describe_exit(evidence.exit_code))
+        # Every other title of a process that has ended says how it ended.
+        lines += [describe_exit(evidence.exit_code)] * (cause is Cause.OUT_OF_MEMORY)
     elif evidence.state:
         lines += [_line_of_state(evidence), f"{evidence.cpu_share:.2f} s of CPU per second"]
     else:
@@ -229,8 +238,8 @@ def _lines_of_process(evidence: Evidence, cause: Cause) -> list[str]:
         lines.append(f"native code that it has called: {', '.join(evidence.libraries)}")
     if cause is Cause.FORK:
         lines.append("it was forked from the trainer, and no thread of it could wake it")
-    if evidence.exit_code is None and _gives_birth(evidence):
-        lines.append("it starts a program, and the new process has not got as far as to begin it")
+    if evidence.exit_code is None and _starts_program(evidence):
+        lines.append("it is starting a program, and the new process has not begun it yet")
     if evidence.threads > 1 or evidence.children:
         lines.append(f"threads: {evidence.threads}, processes that it started: {evidence.children}")
     if _is_starting(evidence):
@@ -244,8 +253,8 @@ def _line_of_state(evidence: Evidence) -> str:
     if evidence.syscall:
         line += f", in system call {evidence.syscall}"
         stream = _STREAMS.get(evidence.syscall_fd)
-        if evidence.syscall_target:
-            line += f" on {evidence.syscall_target}" + (f", its {stream}" if stream else "")
+        if target := evidence.syscall_target.text:
+            line += f" on {target}" + (f", its {stream}" if stream else "")
     elif evidence.state in _STATES:
         line += f", {_STATES[evidence.state]}"
     return line + (f" (wchan {evidence.wchan})" if evidence.wchan else "")

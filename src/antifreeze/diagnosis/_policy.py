@@ -16,8 +16,8 @@ waits for the trainer, are never touched.
 A warning is given when the trainer has waited for 10 s and the worker has been silent for as long (for half of L, if L
 is below 20 s), and again each time the silence has grown tenfold.
 
-Imports are known to be slow. A process that imports may stand still for 60 s (with a limit of the user, for L, and 5 s
-at least), and take 300 s in all (ten times L, and 30 s at least).
+Imports are known to be slow. A process that imports may make no progress for 60 s (with a limit of the user, for L, and
+5 s at least), and take 300 s in all (ten times L, and 30 s at least).
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from antifreeze.core import ConfigError
 STOPPED_S = 5.0
 """How long a worker may be stopped: it is no work that takes its time."""
 FIRST_S = 300.0
-"""How long a worker may stand still while little is known of the dataset."""
+"""How long a worker may make no progress while little is known of the dataset."""
 LATER_S = 60.0
-"""How long it may stand still once the samples have shown how long they take."""
+"""How long it may make no progress once the samples have shown how long they take."""
 ENOUGH_SAMPLES = 20
 """After this many samples, their slowest says something of the next."""
 SLOWEST_FACTOR = 20
 """A sample may take this many times as long as the slowest before it."""
 MOVING_FACTOR = 10
-"""Who moves is given this many times the patience: slow is not stuck."""
+"""A worker that makes progress may take this many times as long: slow is not stuck."""
 USER_SLOWEST_FACTOR = 2
 """The limit of the user is stretched to this many times the slowest sample: what has worked once is not a stall."""
 ATTEMPT_FACTOR = 3.0
@@ -50,9 +50,9 @@ MOST_ATTEMPTS = 3
 LOADING_S = 300.0
 """How long a process may import and rebuild, as long as it moves."""
 LEAST_LOADING_S, LOADING_FACTOR = 30.0, 10
-"""The same with a limit of the user: this many times the limit, and at least so long."""
+"""The same with a limit of the user: this many times the limit, and at least the minimum."""
 WARN_S = 10.0
-"""How long the trainer waits before it hears why."""
+"""How long the trainer waits before a warning says why."""
 WARN_FACTOR = 10
 """The next warning comes when the silence has grown by this."""
 
@@ -87,7 +87,7 @@ class Beat:
     traced: bool = False
     """State t: a debugger holds it."""
     moves: bool = False
-    """Whether its process has used CPU or moved bytes in the last second or so."""
+    """True if its process has used CPU or moved bytes in the last second or so."""
     attempts: int = 0
     """How many workers its task has cost before."""
     waiting_s: float = 0.0
@@ -105,7 +105,7 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Warn:
-    """Say what is known of the worker."""
+    """Log what is known of the worker."""
 
     worker: int
 
@@ -142,12 +142,12 @@ def loading_still_s(limits: StallLimits, *, runs_user_code: bool = False) -> flo
 
 
 def loading_warn_s(limits: StallLimits) -> float:
-    """Return how long such a process stands still before people hear of it: on a busy machine, a moment is nothing."""
+    """Return how long such a process makes no progress before a warning: on a busy machine, a moment is nothing."""
     return max(warn_after_s(limits), STOPPED_S / 2)
 
 
 def warn_after_s(limits: StallLimits) -> float:
-    """Return how long the trainer waits before it hears why."""
+    """Return how long the trainer waits before a warning says why."""
     limit_s = limits.stall_limit_s
     return WARN_S if limit_s is None or limit_s >= 2 * WARN_S else limit_s / 2
 

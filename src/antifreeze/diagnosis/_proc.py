@@ -1,34 +1,35 @@
-"""What ``/proc`` says of a process, read so that a process which is stuck cannot hold its reader.
+"""What a process does, as ``/proc`` shows it: counters that grow with its progress, and the wait it is in.
 
-``cmdline``, ``environ`` and ``maps`` are never read: they wait for the memory lock of the process, and one that waits
-for a dead disk may hold it. A process that vanishes between two reads gives empty facts, never an error.
+Counters are cheap and can be read often. A snapshot says where a thread is: its system call, and the file, pipe or
+socket that the call is about. What cannot be read is empty, and then the cause is unknown.
 """
-
-# Without /proc all facts are empty, and so every cause is unknown. macOS is such a system, and is not tested.
 
 from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator
+import re
+import socket
+import sys
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from antifreeze.core import natural
-from antifreeze.diagnosis._evidence import Evidence
-from antifreeze.diagnosis._peers import describe_socket
+from antifreeze.core import PROC, children_of, children_of_thread, natural, pairs_of, read_proc_file, stat_of
+from antifreeze.diagnosis._evidence import NO_TARGET, Evidence, Target, TargetKind
 from antifreeze.diagnosis._syscalls import EPOLL, TAKES_FD, syscall_name
 
-_PROC = Path("/proc")
 _FAMILY = 16  # of a worker that has started many programs, these are enough to see that something moves
-_WAKES = 3  # a signal or a debugger wakes a sleeper once or twice; who wakes more often does so by itself
+_WAKES = 3  # a signal or a debugger wakes a sleeper once or twice; more often, it wakes by itself
 _SLEEPS = ("nanosleep", "clock_nanosleep")
+_HEX = re.compile("(?:[0-9A-Fa-f]{8}|[0-9A-Fa-f]{32}):[0-9A-Fa-f]{1,4}")
+_MOST_LINES = 100_000  # a busy host lists more connections than a diagnosis should wait for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
-    """What can be read often: enough to tell who moves from who stands."""
+    """What can be read often: enough to tell a process that makes progress from one that does not."""
 
     state: str
     cpu_s: float
@@ -36,22 +37,22 @@ class Counters:
     moved_bytes: int
     """Bytes read and written by them. What comes through ``recv`` is not counted by the kernel."""
     rss_nbytes: int
-    """Memory of its own, without files that are mapped."""
+    """Private memory, without mapped files."""
 
-    def moved_since(self, before: Counters) -> bool:
-        """Whether CPU time or bytes have grown since ``before``."""
-        return self.cpu_s > before.cpu_s or self.moved_bytes > before.moved_bytes
+    def moved_since(self, before: Counters, noise_s: float = 0.0) -> bool:
+        """True if CPU time, beyond ``noise_s``, or bytes have grown since ``before``."""
+        return self.cpu_s > before.cpu_s + noise_s or self.moved_bytes > before.moved_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcSnapshot:
-    """What is read when something is wrong: where the main thread stands."""
+    """What is read when something is wrong: where a thread is."""
 
     state: str = ""
     wchan: str = ""
     syscall: str = ""
     syscall_fd: int = -1
-    syscall_target: str = ""
+    syscall_target: Target = NO_TARGET
     threads: int = 0
     children: int = 0
     wakes: int = 0
@@ -60,71 +61,53 @@ class ProcSnapshot:
     """What the call was given."""
 
 
-def read_counters(pid: int, *, alone: bool = False, proc: Path = _PROC) -> Counters | None:
+def read_counters(pid: int, *, alone: bool = False, proc: Path = PROC) -> Counters | None:
     """Return what is cheap to know of a process, or None when it is gone; with ``alone``, without what it started."""
-    fields = _stat(proc, pid)
-    if not fields:
+    own = stat_of(pid, proc=proc)
+    if own is None:
         return None
-    cpu_s, moved_bytes = 0.0, 0
-    for worker in [pid] if alone else _family(proc, pid):
-        cpu_s += _cpu_s(stat := _stat(proc, worker))
-        moved_bytes += _moved_bytes(proc, worker, stat)
-    return Counters(state=fields[0], cpu_s=cpu_s, moved_bytes=moved_bytes, rss_nbytes=rss_of(pid, proc=proc))
+    cpu_ticks = moved_bytes = 0
+    for member in [pid] if alone else _family(proc, pid):
+        stat = stat_of(member, proc=proc)
+        if stat is not None:
+            cpu_ticks += stat.cpu_ticks
+            moved_bytes += _moved_bytes(proc, member) + stat.page_faults * os.sysconf("SC_PAGE_SIZE")
+    cpu_s = cpu_ticks / os.sysconf("SC_CLK_TCK")
+    return Counters(state=own.state, cpu_s=cpu_s, moved_bytes=moved_bytes, rss_nbytes=rss_of(pid, proc=proc))
 
 
-def state_of(pid: int, *, proc: Path = _PROC) -> str:
+def state_of(pid: int, *, proc: Path = PROC) -> str:
     """Return the state of a process as one letter; nothing when it is gone. A tenth of the work of ``counters``."""
-    return (_stat(proc, pid) or [""])[0]
+    stat = stat_of(pid, proc=proc)
+    return "" if stat is None else stat.state
 
 
-def rss_of(pid: int, *, proc: Path = _PROC) -> int:
+def rss_of(pid: int, *, proc: Path = PROC) -> int:
     """Return the bytes of memory that a process shares with no file; 0 when it is gone."""
-    pages = _read(proc / str(pid) / "statm").split()
+    pages = read_proc_file(proc / str(pid) / "statm").split()
     own = _number(pages[1]) - _number(pages[2]) if len(pages) > 2 else 0
     return max(0, own) * os.sysconf("SC_PAGE_SIZE")
 
 
-def read_proc(pid: int, tid: int | None = None, *, proc: Path = _PROC) -> ProcSnapshot:
-    """Return where a thread of a process stands, the main thread if none is named. What cannot be read is empty."""
+def read_proc(pid: int, tid: int | None = None, *, proc: Path = PROC) -> ProcSnapshot:
+    """Return where a thread of a process is, the main thread if none is named. What cannot be read is empty."""
     home = proc / str(pid)
     if tid is not None:
         home = home / "task" / str(tid)
-    status = _pairs(_read(home / "status"))
-    wchan = _read(home / "wchan").strip()
-    call, fd, arguments = _syscall(_read(home / "syscall"))
+    status = pairs_of(read_proc_file(home / "status"))
+    wchan = read_proc_file(home / "wchan").strip()
+    call, fd, arguments = _syscall(read_proc_file(home / "syscall"))
     return ProcSnapshot(
         state=status.get("State", "")[:1],
         wchan="" if wchan == "0" else wchan,
         syscall=call,
         syscall_fd=fd,
-        syscall_target=_target(home, fd, call) if fd >= 0 else "",
+        syscall_target=_target(home, fd, call) if fd >= 0 else NO_TARGET,
         threads=_number(status.get("Threads", "")),
         children=sum(1 for _ in children_of(pid, proc=proc)) if tid is None else 0,
         wakes=_number(status.get("voluntary_ctxt_switches", "")),
         arguments=arguments,
     )
-
-
-def oom_kills(*, root: Path = Path("/")) -> int:
-    """Return how many processes the kernel has killed for want of memory: in our control group, or on the machine.
-
-    The count of the group is exact, whoever ran out of memory. That of the machine has the kills of other jobs in it,
-    so it is taken only where the group has none.
-    """
-    for line in _read(root / "proc/self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":  # version 2
-            folder, name = root / "sys/fs/cgroup", "memory.events"
-        elif "memory" in controllers.split(","):
-            folder, name = root / "sys/fs/cgroup/memory", "memory.oom_control"
-        else:
-            continue
-        # In a container the path may be the host's and not exist here; the mount itself is the container's group then.
-        for group in (folder / path.lstrip("/"), folder):
-            count = _pairs(_read(group / name)).get("oom_kill")
-            if count is not None:
-                return _number(count)
-    return _number(_pairs(_read(root / "proc/vmstat")).get("oom_kill", ""))
 
 
 def evidence_of(
@@ -136,7 +119,7 @@ def evidence_of(
     second_look: ProcSnapshot,
     **known: Any,
 ) -> Evidence:
-    """Return the evidence of two glances and two looks that lie ``interval_s`` apart, with what else is known."""
+    """Return the evidence of counters and snapshots that were taken ``interval_s`` apart, with what else is known."""
     seen = after or before
     cpu_s = after.cpu_s - before.cpu_s if before and after else 0.0
     moved_bytes = after.moved_bytes - before.moved_bytes if before and after else 0
@@ -165,58 +148,22 @@ def _changing(first: ProcSnapshot, second: ProcSnapshot) -> bool:
     return where or (second.syscall in _SLEEPS and second.wakes - first.wakes >= _WAKES)
 
 
-def _read(path: Path) -> str:
-    """Return the text of a file, or nothing: the process has gone, or belongs to somebody else."""
-    try:
-        return path.read_bytes().decode("utf-8", "replace")
-    except OSError:
-        return ""
-
-
-def _pairs(text: str) -> dict[str, str]:
-    """Return ``name: value`` or ``name value`` lines as a dict."""
-    words = (line.split(None, 1) for line in text.splitlines())
-    return {pair[0].rstrip(":"): pair[1].strip() for pair in words if len(pair) == 2}
-
-
 def _number(text: str) -> int:
     return natural(text) or 0
 
 
-def _stat(proc: Path, pid: int) -> list[str]:
-    """Return the fields of ``stat`` from the state on: the name before it may hold blanks and brackets."""
-    return _read(proc / str(pid) / "stat").rpartition(")")[2].split()
-
-
-def _cpu_s(fields: list[str]) -> float:
-    """Return user and system time of a process and of the children that it waited for."""
-    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-
-
-def _moved_bytes(proc: Path, pid: int, fields: list[str]) -> int:
-    """Return the bytes read and written, and the pages that were waited for: a mapped file is read without a call."""
-    counts = _pairs(_read(proc / str(pid) / "io"))
-    pages = _number(fields[9]) if len(fields) > 9 else 0
-    return _number(counts.get("rchar", "")) + _number(counts.get("wchar", "")) + pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def children_of(pid: int, *, proc: Path = _PROC) -> Iterator[int]:
-    """Yield the processes that a process has started and that have not been waited for."""
-    try:
-        tasks = sorted((proc / str(pid) / "task").iterdir())
-    except OSError:  # it has gone
-        return
-    for task in tasks:
-        yield from map(_number, _read(task / "children").split())
+def _moved_bytes(proc: Path, pid: int) -> int:
+    """Return the bytes that a process has read and written."""
+    counts = pairs_of(read_proc_file(proc / str(pid) / "io"))
+    return _number(counts.get("rchar", "")) + _number(counts.get("wchar", ""))
 
 
 def _family(proc: Path, pid: int) -> list[int]:
     """Return a process and those below it. A worker that waits for a program moves when the program does."""
     family = [pid]
-    for worker in family:
+    for member in family:
         # Those that its main thread has started, which is where user code runs: other threads can be many.
-        started = _read(proc / str(worker) / "task" / str(worker) / "children").split()
-        family += [_number(child) for child in started[: _FAMILY - len(family)]]
+        family += children_of_thread(member, member, proc=proc)[: _FAMILY - len(family)]
     return family
 
 
@@ -238,26 +185,79 @@ def _syscall(text: str) -> tuple[str, int, tuple[int, ...]]:
     return name, fd if fd < 2**31 else -1, arguments
 
 
-def _target(home: Path, fd: int, call: str) -> str:
-    """Return what a descriptor of a process stands for."""
+_LINKS = (
+    ("pipe:", TargetKind.PIPE),
+    ("anon_inode:[timerfd]", TargetKind.TIMER),
+    ("anon_inode:", TargetKind.EVENT),
+    ("/", TargetKind.FILE),
+)
+"""How the kernel's names of objects begin."""
+
+
+def _target(home: Path, fd: int, call: str) -> Target:
+    """Return what a descriptor of a process refers to."""
     try:
         # A name need not be text, and what is said of it must be printable.
         link = os.fsencode((home / "fd" / str(fd)).readlink()).decode("utf-8", "replace")
     except OSError:
-        return ""
+        return NO_TARGET
     if link.startswith("socket:["):
-        return describe_socket(home / "net", link[8:-1])
-    if call in EPOLL:
-        return _watched(home, fd) or link
-    return link
+        return _find_socket(home / "net", link[8:-1])
+    if call in EPOLL and (watched := _watched(home, fd)) is not None:
+        return watched
+    return Target(next((kind for start, kind in _LINKS if link.startswith(start)), TargetKind.UNKNOWN), link)
 
 
-def _watched(home: Path, fd: int) -> str:
-    """Return the first socket to somewhere else among those that an epoll descriptor watches."""
-    lines = _read(home / "fdinfo" / str(fd)).splitlines()
+def _watched(home: Path, fd: int) -> Target | None:
+    """Return the first socket that leads elsewhere among those that an epoll descriptor watches."""
+    lines = read_proc_file(home / "fdinfo" / str(fd)).splitlines()
     watched = [line.split()[1] for line in lines if line.startswith("tfd:")]
-    found = [target for other in watched[:_FAMILY] if (target := _target(home, _number(other), ""))]
-    sockets = [target for target in found if target.startswith("socket")]
-    # An event loop also watches a socket pair by which it wakes itself up. That is not who it waits for.
-    far = [target for target in sockets if target.startswith("socket to ") and "this machine" not in target]
-    return next(iter(far or sockets), "")
+    found = [_target(home, _number(other), "") for other in watched[:_FAMILY]]
+    sockets = [target for target in found if target.is_socket]
+    # An event loop also watches a socket pair by which it wakes itself up. It does not wait for that.
+    far = [target for target in sockets if target.kind is TargetKind.PEER]
+    return next(iter(far or sockets), None)
+
+
+def _find_socket(net: Path, inode: str) -> Target:
+    """Return the socket with this inode. ``net`` is ``/proc/<pid>/net``: each process may have its own."""
+    for name in ("tcp", "tcp6", "udp", "udp6"):
+        row = _row(net / name, inode, column=9)
+        if row is None:
+            continue
+        local, remote = _address(row[1]), _address(row[2])
+        if remote.endswith(":0"):
+            return Target(TargetKind.SOCKET, f"socket listening on {local}")
+        return Target(TargetKind.PEER, f"socket to {remote}")
+    row = _row(net / "unix", inode, column=6)
+    if row is not None:
+        path = f" at {row[7]}" if len(row) > 7 else ""
+        return Target(TargetKind.SOCKET, f"socket to a process of this machine{path}")
+    return Target(TargetKind.SOCKET, f"socket:[{inode}]")
+
+
+def _row(table: Path, inode: str, column: int) -> list[str] | None:
+    try:
+        with table.open(encoding="utf-8", errors="replace") as lines:
+            for line in islice(lines, _MOST_LINES):
+                row = line.split()
+                if len(row) > column and row[column] == inode:
+                    return row
+    except OSError:  # no such process, or no such protocol
+        pass
+    return None
+
+
+def _address(text: str) -> str:
+    """Return ``10.0.0.1:443`` for ``0100000A:01BB``: words of four bytes, each in the order of the machine."""
+    if not _HEX.fullmatch(text):
+        return "an address that cannot be read"
+    host, _, port = text.partition(":")
+    words = [int(host[i : i + 8], 16).to_bytes(4, sys.byteorder) for i in range(0, len(host), 8)]
+    packed = b"".join(words)
+    if len(packed) == 4:
+        return f"{socket.inet_ntop(socket.AF_INET, packed)}:{int(port, 16)}"
+    mapped = packed[:12] == bytes(10) + b"\xff\xff"
+    if mapped:
+        return f"{socket.inet_ntop(socket.AF_INET, packed[12:])}:{int(port, 16)}"
+    return f"[{socket.inet_ntop(socket.AF_INET6, packed)}]:{int(port, 16)}"

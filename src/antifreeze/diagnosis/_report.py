@@ -15,13 +15,13 @@ COLUMNS = 100
 MAX_SKIPS = 100
 """A report lists this many skipped samples and counts the rest."""
 WAITS_MUCH = 0.10
-"""Who waits for data this share of the time is limited by it."""
+"""A training loop that waits for data this share of the time is limited by it."""
 WAITS_LITTLE = 0.02
-"""Who waits less than this share is not."""
+"""One that waits less than this share is not."""
 ROUND_TRIP_S = 0.002
-"""Batches that take less work than this cost more on their way than in the making."""
+"""Batches that take less work than this cost more to send than to make."""
 MUCH_MEMORY = 4_000_000_000
-"""A worker that holds this many bytes is worth a word."""
+"""A worker that holds this many bytes is mentioned."""
 
 _SHOWN = 5  # skips and restarts in the text; all of them are in the fields
 _LABEL = 11
@@ -89,7 +89,7 @@ class Report:
     worker_memory: tuple[int, ...] = ()
     """Bytes that each worker holds for itself."""
     slowest_sample: tuple[str, float] | None = None
-    """Which one, in words, and its seconds."""
+    """Its name and its seconds."""
     batch_nbytes: int = 0
     """The mean."""
     slow: tuple[str, ...] = ()

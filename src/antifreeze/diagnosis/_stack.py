@@ -11,7 +11,7 @@ from antifreeze.core import natural, one_line
 
 _HEAD = re.compile(r"(?:Current thread|Thread|Stack)\b.*\(most recent call first\):")
 _FRAME = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')
-# A process may run another interpreter than we do, with a standard library and an antifreeze of its own.
+# A process may run another interpreter than we do, with another standard library and another antifreeze.
 _STANDARD = re.compile(
     rf"{re.escape(str(Path(os.__file__).parent))}[/\\\\]|<frozen |.*[/\\\\]lib[/\\\\]python3\.\d+t?[/\\\\]"
 )
@@ -23,7 +23,7 @@ _INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """One line of Python that a thread stands on."""
+    """One line of Python in the stack of a thread."""
 
     file: str
     line: int
@@ -50,17 +50,17 @@ def parse_stack(text: str) -> tuple[Frame, ...]:
 
 
 def is_standard(frame: Frame) -> bool:
-    """Whether it belongs to Python itself."""
+    """True if it belongs to Python itself."""
     return bool(_STANDARD.match(frame.file)) and not _INSTALLED.search(frame.file)
 
 
 def is_ours(frame: Frame) -> bool:
-    """Whether it belongs to antifreeze."""
+    """True if it belongs to antifreeze."""
     return bool(_OURS.match(frame.file))
 
 
 def is_user(frame: Frame) -> bool:
-    """Whether it is the user's own: not Python's, not of an installed package, not ours."""
+    """True if it is the user's: not Python's, not of an installed package, not ours."""
     return not (is_standard(frame) or is_ours(frame) or _INSTALLED.search(frame.file))
 
 

@@ -1,6 +1,6 @@
-"""What ranks know of each other."""
+"""Which rank this process is, and what ranks tell each other."""
 
-from antifreeze.distributed._herald import Watched, watch_ranks
+from antifreeze.distributed._exchange import Watched, watch_ranks
 from antifreeze.distributed._launchers import local_rank_of
 from antifreeze.distributed._rank_discovery import Ranks, find_ranks, resolve
 from antifreeze.distributed._record import SILENT_S, WARN_S, Location, RankStatus, Trouble

@@ -1,6 +1,6 @@
 """What launchers write into the environment of the processes that they start. Pure.
 
-Launchers stand inside each other: ``srun torchrun train.py`` has the variables of both, and SLURM's count nodes where
+Launchers are nested: ``srun torchrun train.py`` has the variables of both, and SLURM's count nodes where
 torchrun's count ranks. The one that started the process itself knows best, so they are asked from the innermost to the
 outermost.
 
@@ -50,11 +50,11 @@ class Launched(NamedTuple):
     said: str
     """The variables and their values, for messages."""
     by_hand: bool = False
-    """Whether anybody may have written them: ``RANK`` and ``WORLD_SIZE`` without a sign of torchrun."""
+    """True if any program may have written them: ``RANK`` and ``WORLD_SIZE`` without a sign of torchrun."""
 
 
 def launchers_of(environ: Environ) -> list[Launched]:
-    """Return what each launcher says, the innermost first. Raises if one of them says half of it."""
+    """Return what each launcher says, the innermost first. Raises if one of them sets only half of it."""
     said = [torchs(environ), _lightnings(environ), *(_pair(environ, *names) for names in _PAIRS)]
     found = [launched for launched in said if launched is not None]
     slurms = _slurms(environ, is_alone=not found)
@@ -66,13 +66,13 @@ def launchers_of(environ: Environ) -> list[Launched]:
 
 
 def torchs(environ: Environ) -> Launched | None:
-    """Return what torchrun says, or who writes like it."""
+    """Return what torchrun, or a program that sets the same variables, says."""
     launched = _pair(environ, "RANK", "WORLD_SIZE")
     return launched and launched._replace(by_hand=not _is_set(environ, "TORCHELASTIC_RUN_ID"))
 
 
 def local_rank_of(environ: Environ) -> int | None:
-    """Return which process of its machine this is, counted from 0; None if nobody says so."""
+    """Return which process of its machine this is, counted from 0; None if no launcher says so."""
     said = (natural(environ.get(name, "")) for name in _LOCAL)
     return next((rank for rank in said if rank is not None), None)
 
@@ -81,7 +81,7 @@ def check_pair(rank: int, world_size: int, said: str) -> None:
     """Raise unless it is a rank of that many."""
     if not 0 <= rank < world_size:
         raise ConfigError(
-            f"rank {rank} of a world of {world_size} cannot be ({said})",
+            f"invalid rank {rank} in a world of {world_size} ({said})",
             hint="ranks run from 0 to world_size - 1",
             argument="rank",
         )
@@ -98,7 +98,7 @@ def _lightnings(environ: Environ) -> Launched | None:
     if _is_set(environ, "LOCAL_WORLD_SIZE"):
         return _launched(node * _integer(environ, "LOCAL_WORLD_SIZE") + local, world_size, said)
     raise ConfigError(
-        f"the rank cannot be told: {said} do not say how many processes each node has", hint=_INSTEAD, argument="rank"
+        f"the rank is unknown: {said} do not say how many processes each node has", hint=_INSTEAD, argument="rank"
     )
 
 
@@ -119,7 +119,7 @@ def _slurms(environ: Environ, *, is_alone: bool) -> Launched | None:
     launched = _pair(environ, "SLURM_PROCID", size)
     if launched is None or launched.rank or launched.world_size == 1 or _by_srun(environ):
         return launched
-    # A shell that somebody works in, and the script of a batch job, have the variables of a job, and run once.
+    # An interactive shell, and the script of a batch job, have the variables of a job, and run once.
     if not is_alone or environ.get("SLURM_JOB_NAME") in _SHELLS:
         return None
     if not _is_set(environ, "SLURM_JOB_ID"):
@@ -133,7 +133,7 @@ def _slurms(environ: Environ, *, is_alone: bool) -> Launched | None:
 
 
 def _by_srun(environ: Environ) -> bool:
-    """Tell whether this is a task of a step that ``srun`` started; steps with large numbers are SLURM's own."""
+    """True if this is a task of a step that ``srun`` started; steps with large numbers are SLURM's own."""
     step = environ.get("SLURM_STEP_ID") or environ.get("SLURM_STEPID") or ""
     number = natural(step)
     return _is_set(environ, "SLURM_STEP_NUM_TASKS") if number is None else number < _OWN_STEPS
@@ -149,7 +149,7 @@ def _refuse_half(environ: Environ) -> None:
     missing = "SLURM_NTASKS" if names == ["SLURM_PROCID"] else "RANK" if "WORLD_SIZE" in names else "WORLD_SIZE"
     said = ", ".join(f"{name}={environ[name]}" for name in names)
     raise ConfigError(
-        f"the environment says half of where this process stands: {said}, and no {missing}",
+        f"the environment sets {said} but not {missing}",
         hint=f"set {missing} too, or unset {', '.join(names)}; or {_INSTEAD}",
         argument="rank",
     )

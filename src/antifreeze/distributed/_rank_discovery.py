@@ -16,7 +16,7 @@ from antifreeze.distributed._launchers import Environ, Launched, check_pair, lau
 
 
 class Ranks(NamedTuple):
-    """Which of how many this process is, and who says so."""
+    """Which of how many ranks this process is, and the source of that."""
 
     rank: int
     world_size: int
@@ -24,9 +24,9 @@ class Ranks(NamedTuple):
 
 
 def find_ranks(rank: int | None = None, world_size: int | None = None) -> Ranks:
-    """Return where this process stands. To be called when iteration begins, not when a loader is made.
+    """Return which rank this process is. Call it when iteration begins, not when a loader is made.
 
-    Who makes a loader before ``init_process_group`` and iterates after it gets what the group says.
+    A loader that is made before ``init_process_group`` and iterated over after it uses the group's rank.
     """
     return resolve((rank, world_size), distributed_pair(), os.environ)
 
@@ -49,7 +49,7 @@ def distributed_pair() -> tuple[int, int] | None:
 
 
 def resolve(arguments: tuple[object, object], distributed: tuple[int, int] | None, environ: Environ) -> Ranks:
-    """Return where a process stands, by the first that says so: arguments, torch.distributed, environment. Pure."""
+    """Return which rank a process is, by the first source that says so: arguments, torch.distributed, environment."""
     given = _given(*arguments)
     group = None if distributed is None else Ranks(*distributed, "torch.distributed")
     if given is not None:
@@ -122,13 +122,13 @@ def _agree(group: Ranks, launched: Launched) -> None:
         raise ConfigError(
             f"torch.distributed says rank {group.rank} of {group.world_size}, the environment says {launched.said}",
             hint="call init_process_group without rank= and world_size= to take those of the launcher; or unset these "
-            "variables, if they are left over; or tell the loader: rank=, world_size=",
+            "variables, if they are left over; or pass rank= and world_size= to the loader",
             argument="rank",
         )
 
 
 def _nested(inner: Launched, outer: Launched) -> None:
-    """Raise if variables that anybody may have set hide those of a launcher."""
+    """Raise if variables that any program may have set hide those of a launcher."""
     same_size = inner.world_size == outer.world_size
     hides = inner.world_size < outer.world_size or (same_size and inner.rank != outer.rank)
     if inner.by_hand and hides:

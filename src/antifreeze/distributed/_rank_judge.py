@@ -2,14 +2,14 @@
 
 | a rank that is iterating over a loader ...                                         | is called |
 |------------------------------------------------------------------------------------|-----------|
-| has sent no new record for its silent limit, by the clock of who looks             | silent    |
-| has found out by itself why it waits for a batch                                   | stuck     |
-| has waited for a batch for its warning limit, and its workers did not move         | stuck     |
-| has waited for a batch for its silent limit (10 s at least), and its workers moved | slow      |
+| has sent no new record for its silent limit, by the clock of the reader            | silent    |
+| has found the cause for which it waits for a batch                                 | stuck     |
+| has waited for a batch for its warning limit, and its workers made no progress     | stuck     |
+| has waited for a batch for its silent limit (10 s at least) with active workers    | slow      |
 | trains, for however long                                                           | nothing   |
 
-A rank finds out by itself when it has waited for the warning limit, and needs up to half a second for it. Whoever looks
-gives it ``GRACE_S`` before it speaks without a cause.
+A rank looks for the cause when it has waited for the warning limit, and needs up to half a second for it. The others
+give it ``GRACE_S`` before they report it without a cause.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from antifreeze.distributed._record import RankRecord, RankStatus
+from antifreeze.distributed._record import RankRecord, RankStatus, Seen
 
 GRACE_S = 1.5
-"""How much longer than its warning limit a rank may wait before others speak without knowing the cause."""
+"""How much longer than its warning limit a rank may wait before others report it without a cause."""
 SLOW_S = 10.0
-"""How long a rank whose workers move must have waited at least."""
+"""How long a rank with active workers must have waited at least."""
 SLOW_AGAIN_S = 300.0
-"""A rank that is slow is spoken of no more often than this."""
+"""A slow rank is reported no more often than this."""
 AGAIN_S = 30.0
-"""A stall of a rank is spoken of no sooner than this after the last one: a rank may write what it likes, as often as it
-likes, and each record could tell of another stall."""
+"""A stall of a rank is reported no sooner than this after its last one: a rank may write what it likes, as often as it
+likes, and each record could report another stall."""
 _REMEMBERED = 8  # stalls of each rank
 
 
@@ -42,24 +42,17 @@ class RankProblem(enum.Enum):
     SILENT = "silent"
 
 
-class Seen(NamedTuple):
-    """A rank's last record, and since when it has been the last one, by our clock."""
-
-    record: RankRecord
-    since_s: float
-
-
 class RankVerdict(NamedTuple):
     """A rank that holds others up."""
 
     kind: RankProblem
     record: RankRecord
     silent_s: float = 0.0
-    """How long nothing has been heard of it."""
+    """For how long it has sent no record."""
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What tells one stall from the next."""
+        """What distinguishes one stall from the next."""
         record = self.record
         if self.kind is RankProblem.SILENT:
             return self.kind, record.rank, record.pid, record.beat
@@ -69,13 +62,13 @@ class RankVerdict(NamedTuple):
 
 
 def judge(seen: Mapping[int, Seen], now_s: float) -> list[RankVerdict]:
-    """Return what is wrong with whom, in the order of ranks."""
+    """Return the ranks that hold others up, in order."""
     found = (_judged(seen[rank], now_s) for rank in sorted(seen))
     return [verdict for verdict in found if verdict is not None]
 
 
 def concerning(verdicts: Iterable[RankVerdict], own: RankStatus) -> list[RankVerdict]:
-    """Return those that a rank speaks of. Of one that is slow, only who has to wait for it, and not for its own data.
+    """Return those that a rank reports. A slow rank is reported only by ranks that wait for it, not for their own data.
 
     If all are slow, as when a job starts, none of them holds the others up.
     """
@@ -99,16 +92,16 @@ def _judged(seen: Seen, now_s: float) -> RankVerdict | None:
 
 
 class Change(enum.Enum):
-    """What there is to say of a stall."""
+    """What has happened to a stall."""
 
     BEGUN = enum.auto()
     PASSED = enum.auto()
-    """It was over before it was heard of."""
+    """It was over before it was reported."""
     OVER = enum.auto()
 
 
 class RankEvent(NamedTuple):
-    """Something to be said once."""
+    """Something to be logged once."""
 
     change: Change
     verdict: RankVerdict
@@ -117,18 +110,18 @@ class RankEvent(NamedTuple):
 
 
 class Told:
-    """What was said already: each stall is spoken of once when it begins, and once when it is over.
+    """What was reported already: each stall is reported once when it begins, and once when it is over.
 
-    Of one rank at most one stall is spoken of in ``AGAIN_S``. One that is still there after that is spoken of then.
+    At most one stall of each rank is reported in ``AGAIN_S``. One that lasts longer is reported then.
     """
 
     def __init__(self) -> None:
         self.open: dict[int, RankVerdict] = {}
-        """For each rank the stall that was spoken of and is not over."""
+        """For each rank, the stall that was reported and is not over."""
         self._keys: dict[int, deque[tuple[object, ...]]] = {}
         self._slow_s: dict[int, float] = {}
         self._said_s: dict[int, float] = {}
-        """When a stall of each rank was last spoken of."""
+        """When a stall of each rank was last reported."""
 
     def news(self, verdicts: Iterable[RankVerdict], records: Mapping[int, RankRecord], now_s: float) -> list[RankEvent]:
         """Return what is new, and remember it. ``records`` are the last ones of all ranks that are known."""
@@ -161,7 +154,7 @@ class Told:
 
 
 def is_over(verdict: RankVerdict, now: RankRecord) -> bool:
-    """Tell from a later record of the same rank whether a stall is over. Pure."""
+    """True if a later record of the same rank shows that a stall is over."""
     then = verdict.record
     if verdict.kind is RankProblem.SILENT:
         return (now.pid, now.beat) != (then.pid, then.beat)

@@ -1,7 +1,7 @@
-"""The job's store, through a connection of our own.
+"""The job's store, through our own connection and in a thread that may hang.
 
-On the connection that training uses, a call would wait while another thread waits there, and make others wait. Of the
-calls, only those are used that the store answers at once: ``set``, ``check``, and ``multi_get`` of keys that are there.
+On the connection that training uses, a call would block while another thread waits there, and make others wait. Of the
+calls, only those are used that the store answers at once: ``set``, ``check``, and ``multi_get`` of keys that exist.
 Still they can take for ever, if the process that holds the store is stopped.
 """
 
@@ -10,34 +10,39 @@ from __future__ import annotations
 import datetime as dt
 import time
 import weakref
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from antifreeze.core import DaemonCall, get_logger
+
+logger = get_logger()
 
 _MOST_CHECKS = 64
 MOST_READ_NBYTES = 128_000
-"""Nothing of ours is longer. The store sends a value as a whole, so one that is longer can be refused only after it has
-come; then it is not asked for again for a while."""
+"""No value of ours is longer. The store sends a value as a whole, so a longer one can be refused only after it has
+arrived; then it is not read again for a while."""
 _REFUSED_S = 30.0
 _PREFIX = "antifreeze/ranks"
 
 
 def job_key() -> str:
-    """Return where the one who reads for all says what it has found."""
+    """Return the key at which the rank that reads for all publishes what it has found."""
     return f"{_PREFIX}/found"
 
 
 def node_key(host: str) -> str:
-    """Return where the one who reads for a machine says what it has found."""
+    """Return the key at which the rank that reads for a machine publishes what it has found."""
     return f"{_PREFIX}/found/{host}"
 
 
 def rank_key(rank: int) -> str:
-    """Return where a rank says where it stands."""
+    """Return the key of a rank's record."""
     return f"{_PREFIX}/{rank}"
 
 
 def default_store(distributed: Any) -> Any:
-    """Return the store of the default process group; None if it has none that could be used."""
+    """Return the store of the default process group; None if it has none that can be used."""
     try:
         store = distributed.distributed_c10d._get_default_store()
     except Exception:  # noqa: BLE001  border: a private function of torch
@@ -52,28 +57,61 @@ def _address(store: Any) -> tuple[str, int] | None:
     return (store.host, store.port) if type(store).__name__ == "TCPStore" else None
 
 
+class Answer(NamedTuple):
+    """What was read, and the keys that were asked for."""
+
+    keys: list[str]
+    values: dict[str, bytes]
+
+
 class JobStore:
-    """What ranks say to each other. Its calls may take for ever; one thread uses it."""
+    """Writes and reads records without ever blocking its caller for longer than it says. Used by one thread."""
 
     def __init__(self, store: Any) -> None:
         self.of = weakref.ref(store)
         self.where = "{}:{}".format(*_address(store) or ("?", "?"))
+        self.failed = False
+        """True once a call has failed: the store is gone for good."""
+        self.answers: deque[Answer] = deque()
+        """What was read and not yet consumed. An answer may arrive after ``exchange`` has stopped waiting for it."""
+        self._call: DaemonCall[None] | None = None
         self._own: Any = None
         self._there: set[str] = set()
         self._turn = 0
         self._refused_until_s: dict[str, float] = {}
-        """Keys at which something stands that is not of ours, and until when they are not read."""
+        """Keys whose values are too long to be ours, and until when they are not read."""
 
     def is_of(self, store: Any) -> bool:
-        """Tell whether this is a connection to that store."""
+        """True if this is a connection to that store."""
         return store is not None and self.of() is store
 
+    @property
+    def busy_s(self) -> float:
+        """For how long a call has been running; 0 if there is none."""
+        return 0.0 if self._call is None or self._call.is_done else self._call.elapsed_s
+
+    def exchange(self, texts: Mapping[str, str], keys: list[str], timeout_s: float) -> bool:
+        """Write values and read others in a thread. What was read is appended to ``answers``.
+
+        Returns:
+            False if that has failed, takes longer than the timeout, or cannot begin because the last call still runs.
+        """
+        if self.failed or (self._call is not None and not self._call.is_done):
+            return False
+        self._call = DaemonCall(lambda: self._exchange(texts, keys), "antifreeze-ranks-store")
+        return self._call.wait(timeout_s) and not self.failed
+
+    def close(self, timeout_s: float) -> None:
+        """Wait for the last call for a limited time."""
+        if self._call is not None:
+            self._call.join(timeout_s)
+
     def put(self, key: str, text: str) -> None:
-        """Write."""
+        """Write a value. Blocks."""
         self._connected().set(key, text)
 
     def fetch(self, keys: Sequence[str]) -> dict[str, bytes]:
-        """Return what stands at those of the keys that are there, and is no longer than what we write."""
+        """Return the values of those keys that exist, without values that are longer than any of ours. Blocks."""
         own, now_s = self._connected(), time.monotonic()
         self._refused_until_s = {key: end_s for key, end_s in self._refused_until_s.items() if end_s > now_s}
         keys = [key for key in keys if key not in self._refused_until_s]
@@ -87,6 +125,16 @@ class JobStore:
         refused = [key for key, raw in found.items() if len(raw) > MOST_READ_NBYTES]
         self._refused_until_s.update(dict.fromkeys(refused, now_s + _REFUSED_S))
         return {key: raw for key, raw in found.items() if key not in self._refused_until_s}
+
+    def _exchange(self, texts: Mapping[str, str], keys: list[str]) -> None:
+        try:
+            for key, text in texts.items():
+                self.put(key, text)
+            if keys:
+                self.answers.append(Answer(keys, self.fetch(keys)))
+        except Exception as error:  # noqa: BLE001  border: it may fail in as many ways as a network can
+            logger.debug("antifreeze: the job's store is gone, ranks are not watched any more: %s", error)
+            self.failed = True
 
     def _connected(self) -> Any:
         if self._own is None:
@@ -107,7 +155,7 @@ def _connect(store: Any) -> Any:
 
 
 def present(check: Callable[[list[str]], bool], keys: Sequence[str], most: int) -> list[str]:
-    """Return keys that are there, found by asking at most so often: a group of which one is missing is halved."""
+    """Return keys that exist, with at most ``most`` questions: a group of which one is missing is halved."""
     found: list[str] = []
     groups = [list(keys)]
     while groups and most > 0:

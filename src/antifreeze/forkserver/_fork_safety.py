@@ -14,8 +14,9 @@ import sys
 import threading
 import time
 from collections.abc import Collection
-from pathlib import Path
 from typing import Any
+
+from antifreeze.core import own_descriptors, own_threads
 
 _SELF_CARING = ("jemalloc_bg_thd",)
 """Threads of an allocator, such as Arrow's, which pandas imports: it prepares them for a fork by ``pthread_atfork``."""
@@ -23,17 +24,6 @@ _HARMLESS = ("/dev/null", "/dev/zero", "/dev/full", "/dev/urandom", "/dev/random
 _SHOWN = 3
 _ENDING_S = 0.05
 """How long a thread that was joined may still be listed by the kernel."""
-
-
-def open_files() -> dict[int, str]:
-    """Return the open descriptors of this process, and what each refers to."""
-    found = {}
-    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208  it is called between two forks
-        try:
-            found[int(name)] = os.readlink(f"/proc/self/fd/{name}")  # noqa: PTH115  as above
-        except OSError:  # the one that listed the folder
-            continue
-    return found
 
 
 def why_not_to_fork(before: dict[int, str], shared: Collection[int]) -> str:
@@ -48,7 +38,7 @@ def why_not_to_fork(before: dict[int, str], shared: Collection[int]) -> str:
     torch: Any = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         return "loading initialized CUDA"
-    opened = {fd: target for fd, target in open_files().items() if before.get(fd) != target and fd not in shared}
+    opened = {fd: target for fd, target in own_descriptors().items() if before.get(fd) != target and fd not in shared}
     if files := [target for target in opened.values() if target not in _HARMLESS]:
         return f"loading opened {_listed(files, 'file')}"
     return ""
@@ -58,20 +48,14 @@ def _other_threads() -> list[str]:
     end_s = time.monotonic() + _ENDING_S
     while (names := _thread_names()) and time.monotonic() < end_s:
         time.sleep(0.001)
-    known = {str(thread.native_id): thread.name for thread in threading.enumerate()}
+    known = {thread.native_id: thread.name for thread in threading.enumerate()}
     return [known.get(number, name) for number, name in names.items()]
 
 
-def _thread_names() -> dict[str, str]:
+def _thread_names() -> dict[int, str]:
     """Return the names of all threads but this one that matter."""
-    found: dict[str, str] = {}
-    for number in os.listdir("/proc/self/task"):  # noqa: PTH208  it is called between two forks
-        try:
-            found[number] = Path(f"/proc/self/task/{number}/comm").read_text().strip()
-        except OSError:  # it has just ended
-            continue
-    found.pop(str(os.getpid()), None)
-    return {number: name for number, name in found.items() if name not in _SELF_CARING}
+    me = os.getpid()
+    return {tid: name for tid, name in own_threads().items() if tid != me and name not in _SELF_CARING}
 
 
 def _listed(names: list[str], kind: str) -> str:

@@ -33,47 +33,6 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def own_children() -> list[int]:
-    """Return the children of this process, which has one thread; none where the system does not tell.
-
-    Signal-safe: nothing is imported, and no lock is taken.
-    """
-    try:
-        fd = os.open("/proc/thread-self/children", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return _children_by_parent()
-    try:
-        parts = []
-        while part := os.read(fd, 1 << 16):
-            parts.append(part)
-        return [int(word) for word in b"".join(parts).split()]
-    except OSError:
-        return []
-    finally:
-        os.close(fd)
-
-
-def _children_by_parent() -> list[int]:
-    """Return the same from the whole list of processes: not every kernel keeps the short one."""
-    found, me = [], str(os.getpid()).encode()
-    try:
-        names = os.listdir("/proc")  # noqa: PTH208  it is called between two forks
-    except OSError:
-        return []
-    for name in names:
-        if not (name.isascii() and name.isdigit()):
-            continue
-        with contextlib.suppress(OSError):
-            fd = os.open(f"/proc/{name}/stat", os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                words = os.read(fd, 1 << 12).rpartition(b")")[2].split()
-            finally:
-                os.close(fd)
-            if len(words) > 1 and words[1] == me:
-                found.append(int(name))
-    return found
-
-
 def kill_process(pid: int) -> None:
     """Kill one process. A child that was not reaped keeps its number, so that no other can be hit."""
     with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from antifreeze.forkserver._ahead import Sources
-
 
 class Preload(NamedTuple):
     """Trainer to fork server: import libraries that all workers need, and answer ``Preloaded``."""
 
     modules: tuple[str, ...]
-    sources: Sources
 
 
 class Branch(NamedTuple):

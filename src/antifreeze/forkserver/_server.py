@@ -43,10 +43,9 @@ import sys
 import time
 from typing import Any, NoReturn
 
-from antifreeze.core import one_line, seconds
-from antifreeze.forkserver._ahead import Sources, read_ahead
-from antifreeze.forkserver._fork_safety import open_files, why_not_to_fork
-from antifreeze.forkserver._orphans import adopt_orphans, kill_process, own_children
+from antifreeze.core import one_line, own_children, own_descriptors, seconds
+from antifreeze.forkserver._fork_safety import why_not_to_fork
+from antifreeze.forkserver._orphans import adopt_orphans, kill_process
 from antifreeze.forkserver._requests import (
     Branch,
     Exited,
@@ -61,7 +60,7 @@ from antifreeze.forkserver._requests import (
 )
 from antifreeze.ipc import HEARTBEAT_NBYTES, Channel, Closed, HeartbeatWriter, map_bytes
 
-LINGER_S = seconds(os.environ.get("ANTIFREEZE_NURSERY_LINGER_S", ""), 1.5)
+LINGER_S = seconds(os.environ.get("ANTIFREEZE_FORKSERVER_LINGER_S", ""), 1.5)
 """How long a server stays when it has nothing to look after: the next loader often comes soon. Tests want it to go."""
 _POLL_INTERVAL_S = 0.25
 _REAP_TIMEOUT_S = 10.0
@@ -80,12 +79,9 @@ def main(fd: int, owner_pid: int) -> NoReturn:
     server.run()
 
 
-def load(modules: tuple[str, ...], sources: Sources) -> None:
+def load(modules: tuple[str, ...]) -> None:
     """Import what workers will need. Imports only: nothing is used, so no thread is left and no lock taken."""
-    for module in modules:
-        with contextlib.suppress(ImportError), read_ahead(module, sources):
-            importlib.import_module(module)
-    importlib.import_module("antifreeze.worker")
+    import_modules((*modules, "antifreeze.worker"))
     gc.freeze()
 
 
@@ -178,7 +174,7 @@ class _Server:
 
     def _act(self, message: Any, fds: list[int]) -> None:
         if isinstance(message, Preload):
-            load(message.modules, message.sources)
+            load(message.modules)
             self._idle_since_s = time.monotonic()
             self._channel.send_nowait(Preloaded())
         elif isinstance(message, Prepare):
@@ -195,7 +191,7 @@ class _Server:
         from antifreeze.payload import has_deferred, loading_for_forks, reopened_fds, shared_handles
         from antifreeze.worker import UserError, apply_environment, failure_of, load_program
 
-        before, began_s = open_files(), time.perf_counter()
+        before, began_s = own_descriptors(), time.perf_counter()
         for fd in fds:
             before.pop(fd)  # it is closed once the payload was loaded
         apply_environment(message.environment)

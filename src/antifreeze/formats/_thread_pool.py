@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from antifreeze.core import Stalled
+from antifreeze.core import DaemonCall, Stalled
 
 T = TypeVar("T")
 
@@ -31,8 +31,7 @@ class _Done(Generic[T]):
 class DaemonThreadPool(Generic[T]):
     """Threads that apply ``work`` to each item.
 
-    Tried: ThreadPoolExecutor. A read that hangs for ever keeps its thread, and the interpreter joins such threads
-    when it ends. These are daemons: what cannot be ended is named, and left behind.
+    A read that hangs keeps its thread; it is named, and left behind.
 
     Without a number of threads the pool starts as one, and grows while threads wait for the disk. Several threads on
     cached files only wait for each other: measured, 8 take twice the CPU of 1 and longer.
@@ -47,7 +46,7 @@ class DaemonThreadPool(Generic[T]):
         self._todo: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[_Done[T] | None] = queue.SimpleQueue()
         self._stopped = False
-        self._threads: list[threading.Thread] = []
+        self._threads: list[DaemonCall[None]] = []
         self._at: dict[int, str] = {}
         for start in range(0, len(items), _CHUNK):
             self._todo.put(start)
@@ -76,7 +75,7 @@ class DaemonThreadPool(Generic[T]):
         finally:
             self._stopped = True
         for thread in self._threads:
-            thread.join(timeout=1.0)
+            thread.join(1.0)
         ordered = [chunks[start] for start in sorted(chunks)]
         for chunk in ordered:
             if chunk.error is not None:
@@ -87,9 +86,7 @@ class DaemonThreadPool(Generic[T]):
         """Start up to ``more`` threads and return how many were started."""
         more = max(0, min(more, self._most - len(self._threads), self._todo.qsize()))
         for _ in range(more):
-            thread = threading.Thread(target=self._loop, name="antifreeze-footers", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+            self._threads.append(DaemonCall(self._loop, "antifreeze-footers"))
         return more
 
     def _next(self) -> _Done[T] | None:

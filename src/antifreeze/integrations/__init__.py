@@ -1,3 +1,3 @@
-"""Frameworks that build loaders of their own."""
+"""Frameworks that build their own loaders."""
 
 __all__ = []

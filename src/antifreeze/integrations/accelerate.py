@@ -1,4 +1,4 @@
-"""Loaders for Accelerate and for the Trainer of transformers, which build loaders of their own from those they get."""
+"""Loaders for Accelerate and for the Trainer of transformers, which build their own loaders from those they get."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def antifreeze_loaders(**options: Any) -> Iterator[None]:
 
 
 def prepare(accelerator: Any, loader: Any) -> Any:
-    """Return what ``accelerator.prepare(loader)`` should: batches on the device, this rank's share, and our workers.
+    """Return what ``accelerator.prepare(loader)`` should: batches on the device, this rank's part, and our workers.
 
     ``accelerator.save_state`` and ``load_state`` then keep the position within the epoch.
 
@@ -59,7 +59,7 @@ def prepare(accelerator: Any, loader: Any) -> Any:
     if accelerator.use_stateful_dataloader:
         raise ConfigError(
             "use_stateful_dataloader=True makes Accelerate read with torchdata's loader instead of antifreeze's",
-            hint="leave it out of DataLoaderConfiguration: antifreeze's loaders have a state of their own",
+            hint="leave it out of DataLoaderConfiguration: antifreeze's loaders have their own state",
             argument="use_stateful_dataloader",
         )
     if isinstance(loader, DataLoader):
@@ -76,7 +76,7 @@ def prepare(accelerator: Any, loader: Any) -> Any:
 class _Streaming(accelerate.data_loader.DataLoaderShard):  # type: ignore[misc]
     """A ``StreamingDataLoader`` where Accelerate expects a loader that it has built.
 
-    The loader knows its rank's share itself.
+    The loader knows its rank's part itself.
     """
 
     _is_accelerate_prepared = True

@@ -1,4 +1,4 @@
-"""The epochs of one ``DataLoader``: how each begins, how far it was delivered, and how to go on with it elsewhere."""
+"""The epochs of one ``DataLoader``: how each begins, how far it was delivered, and how it is resumed elsewhere."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ODD = 0x9E3779B97F4A7C15
 
 @dataclass(slots=True)
 class LoaderEpoch:
-    """The tasks of an epoch, from where it begins or goes on."""
+    """The tasks of an epoch, from where it begins or resumes."""
 
     number: int
     """What workers know the epoch by; no other of this loader has it."""
@@ -82,7 +82,7 @@ class EpochStart:
             self.began_at = self.began_at._replace(sampler_epoch=epoch_of(loader), calls=indices.calls)
 
     def delivered(self, source: Any, count: int | None, own: int | None) -> None:
-        """Note that a batch of a share was handed over; ranks that are made even have counted them."""
+        """Note that a batch of a shard was handed over; ranks that are padded have counted them."""
         before = self._shares or self.began_at
         assert isinstance(before, ShardPosition)  # noqa: S101  so it began
         self.source = source
@@ -116,7 +116,7 @@ class Epochs:
     # -- state -----------------------------------------------------------------------------------------------------
 
     def state_dict(self, loader: Any) -> dict[str, Any]:
-        """Return where the loader stands: after the last batch that was delivered."""
+        """Return the position of the loader: after the last batch that was delivered."""
         epoch, now = self._epoch, _generators(loader).states()
         if self._loaded is not None:
             state = copy.deepcopy(dict(self._loaded.state))
@@ -198,7 +198,7 @@ class Epochs:
         epoch.loaded = None
 
     def again(self, loader: Any, epoch: EpochStart) -> LoaderEpoch:
-        """Begin an epoch of shares once more: the same batches."""
+        """Begin an epoch of shards once more: the same batches."""
         return self._shares(loader, EpochStart(epoch.number, epoch.drawn, ShardPosition()))
 
     def _draw(self, loader: Any, *, is_loaded: bool) -> tuple[Drawn, Indices | None]:
@@ -311,5 +311,5 @@ def _check_epoch(saved: Any, told: Any, *, strict: bool) -> None:
         {"sampler.epoch": (saved, told)} if saved != told else {},
         strict=strict,
         lost="samples of this epoch may come twice or not at all",
-        hint=f"call set_epoch({saved!r}) of the sampler before the loop that goes on with this epoch",
+        hint=f"call set_epoch({saved!r}) of the sampler before the loop that resumes this epoch",
     )

@@ -18,14 +18,14 @@ _PLAIN = (int, float, str, bytes, bool, type(None))
 
 
 class Mark(NamedTuple):
-    """What was noted when a sampler stood before a step."""
+    """What was noted when a sampler was about to give a step."""
 
     fingerprint: int = 0
     """Of the indices of all steps before it."""
     state: bytes | None = None
     """The sampler's own state, if it has one."""
     is_end: bool = False
-    """Whether that is the state of a sampler that has given all it had: the next time, it begins anew."""
+    """Whether that is the state of a sampler that has given all it had: the next time, it starts over."""
 
 
 Noted = tuple[int, int, bytes | None, bool]
@@ -155,8 +155,8 @@ class Indices:
         self._marks.append((self._step, fingerprint, self._state() if self._has_state else None, False))
         self._ready.append(what)
         if self._has_state and self._step == self._length:
-            # Whether its state is that of the end or of a new beginning must not depend on whether somebody asks on:
-            # a BatchSampler has mostly asked the sampler in vain for its last batch.
+            # Whether its state is that of the end or of a new beginning must not depend on whether another batch is
+            # asked for: a BatchSampler has mostly asked the sampler in vain for its last batch.
             self._ask()
 
     def _state(self) -> bytes | None:

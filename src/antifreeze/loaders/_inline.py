@@ -27,30 +27,29 @@ from antifreeze.worker import (
 )
 
 _HERE = Packed(b"", [])
-"""Stands for a batch that travels nowhere."""
+"""A batch that is not sent anywhere."""
 
 
-class InlineBatches:
-    """Yields the batches of an epoch. Nothing is consumed before the first is asked for."""
+class InlineRunner:
+    """Yields the batches that a program makes of a source's tasks in this thread."""
 
     def __init__(
         self,
         make_program: Callable[[], Program],
-        make_source: Callable[[], TaskSource],
+        source: TaskSource,
         history: History,
         *,
         on_error: str,
         decide: Decide,
     ) -> None:
-        self._make_program, self._make_source = make_program, make_source
+        self._make_program, self._source = make_program, source
         self._history, self._decide = history, decide
         self._context = TaskContext(
             None, slot=0, num_workers=1, on_error=on_error, seed=seed_now, times=history.stage_s
         )
         self._program: Any = None
-        self._source: Any = None
         self._over = False
-        self._stands: MainThreadLocation | None = None
+        self._location: MainThreadLocation | None = None
         self._watched: Watched | None = None
 
     def __iter__(self) -> Iterator[Any]:
@@ -62,16 +61,20 @@ class InlineBatches:
         try:
             return self._next()
         except BaseException:
-            if self._watched is not None:
-                self._watched.close()
-            self._watched = None
+            self.close()
             raise
 
+    def close(self) -> None:
+        """No longer let other ranks see this epoch."""
+        if self._watched is not None:
+            self._watched.close()
+        self._watched = None
+
     def _start(self) -> None:
-        self._stands = MainThreadLocation()
-        self._watched = self._history.watched(self._stands, self._history.epochs)
-        if self._source is None:
-            self._program, self._source = self._make_program(), self._make_source()
+        self._location = MainThreadLocation()
+        self._watched = self._history.watched(self._location, self._history.epochs)
+        if self._program is None:
+            self._program = self._make_program()
 
     def _next(self) -> Any:
         history, source = self._history, self._source
@@ -141,7 +144,8 @@ class InlineBatches:
         place = self._source.name(task, caught.sample, caught.position)
         failure = failure_of(caught)._replace(error=None)
         worker = f"the training process (pid {os.getpid()})"
-        error = user_error(failure, worker=worker, step=task.step, place=place, original=original)
+        location = self._source.location(task, caught.sample, caught.position)
+        error = user_error(failure, worker=worker, step=task.step, location=location, original=original)
         error.__cause__ = original.with_traceback(trace)
         can_skip = caught.can_skip and not isinstance(task.what, Shard)
         if not can_skip or not can_go_on(self._decide, error):

@@ -1,4 +1,4 @@
-"""Where the thread stands that makes batches itself, seen from another thread: without workers, nobody else says it."""
+"""Where the thread is that makes batches itself, seen from another thread: without workers, nothing else tells."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class MainThreadLocation:
         self._line, self._since_s = "", time.monotonic()
 
     def where(self) -> Location:
-        """Return it. Seen again and again at the same line, it is taken for standing there."""
+        """Return it. Seen again and again at the same line, it is taken to be waiting there."""
         frames: list[Frame] = []
         frame: FrameType | None = sys._current_frames().get(self._thread_id)
         while frame is not None:

@@ -1,7 +1,7 @@
 """Ranks whose iterable datasets have different lengths, made even: a collective must not wait for one that has ended.
 
-Each rank says through the job's store how many batches it has. One whose data ends first goes on, from its beginning,
-until the longest rank has ended. Nothing here is a collective, and no call waits for a key that is not there.
+Each rank says through the job's store how many batches it has. One whose data ends first repeats it until the longest
+rank has ended. Nothing here is a collective, and no call waits for a key that is not there.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class PaddedRanks:
         self.count = self._told = count
         """How many batches were given."""
         self.own = own
-        """How many batches this rank has of its own, once that is known."""
+        """How many batches this rank has, once that is known."""
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -91,6 +91,16 @@ class PaddedRanks:
             hint="give every rank a part of the data, or use fewer ranks",
         )
 
+    def end_workers(self) -> None:
+        """End the workers of the runner, if it has any."""
+        if hasattr(self._batches, "end_workers"):
+            self._batches.end_workers()
+
+    def close(self) -> None:
+        """End the runner."""
+        closing: Any = self._batches
+        closing.close()
+
     # -- the store -------------------------------------------------------------------------------------------------
 
     def _tell(self, what: str) -> None:
@@ -99,7 +109,7 @@ class PaddedRanks:
         self._store.set(f"{self._key}/{self._distributed.get_rank()}", what)
 
     def _someone_has_more(self) -> bool:
-        """Tell whether another rank has a batch beyond those that were given here. Waits while that is open."""
+        """True if another rank has a batch beyond those that were given here. Waits until that is known."""
         heard: list[tuple[str, int]] = []
         since_s = time.monotonic()
         while True:
@@ -127,5 +137,5 @@ class PaddedRanks:
 
 
 def take_part(distributed: Any) -> bool:
-    """Tell whether this process is one of several ranks."""
+    """True if this process is one of several ranks."""
     return bool(distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1)

@@ -1,4 +1,4 @@
-"""Where a run stands, as a handful of integers: what ``state_dict()`` of a ``StreamingDataLoader`` holds."""
+"""The position of a run as a handful of integers: what ``state_dict()`` of a ``StreamingDataLoader`` holds."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def warn_of_lanes(rank_slice: RankSlice) -> None:
     """Say that ranks do not divide the lanes, and what that costs."""
     logger.warning(
         "antifreeze: %d ranks do not divide the %d lanes of this run, so every row is decoded by %d ranks. Each sample "
-        "is still delivered once. A new run with lanes=%d can go on with this number of ranks at no cost",
+        "is still delivered once. A new run with lanes=%d can use this number of ranks at no cost",
         rank_slice.world_size,
         rank_slice.lanes,
         rank_slice.every,

@@ -34,9 +34,9 @@ def refuse(**asked: Any) -> None:
     for argument in ("sampler", "batch_sampler"):
         if asked[argument] is not None:
             raise ConfigError(
-                f"StreamingDataLoader has no {argument}: it reads whole pieces of files, in an order of its own",
+                f"StreamingDataLoader has no {argument}: it reads whole pieces of files, in its own order",
                 hint=f"shuffle=True; dataset.subset([...]) for certain rows, in this order; af.subsample or "
-                f"CombinedStreamingDataset(..., weights=...) for shares; or {_DATALOADER.format(argument=argument)}",
+                f"CombinedStreamingDataset(..., weights=...) for a mixture; or {_DATALOADER.format(argument=argument)}",
                 argument=argument,
             )
     if asked["generator"] is not None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
 
-from antifreeze.datasets import Delivery, Moment, UserCode, row_location
-from antifreeze.decode import Block, Rebatcher, Release
+from antifreeze.datasets import Batch, Delivery, Moment, RowSource, UserCode, row_location
+from antifreeze.decode import Block, Blocks, Rebatcher, Release
+from antifreeze.loaders._inline import InlineRunner
 from antifreeze.loaders._streaming_epoch import StreamingEpoch
-from antifreeze.pool import WorkerHandle
+from antifreeze.pool import Decide, History, Pool, PoolCache, PoolConfig, PoolRunner, PrefetchTuner, WorkerHandle
 from antifreeze.worker import Nothing, Result, Task, TaskContext, start_worker
 
 
@@ -106,7 +107,7 @@ class RowTasks:
         return task, None
 
     def is_ready(self) -> bool:
-        """Tell whether decoded rows are at hand."""
+        """True if decoded rows are at hand."""
         return self._cuts.is_ready()
 
     def prepare(self, task: Task, worker: WorkerHandle) -> Task:
@@ -135,7 +136,96 @@ class RowTasks:
         """Rows are sent with each task."""
 
     def name(self, task: Task, sample: str, position: int) -> str:  # noqa: ARG002
-        """Return in words which row, or which rows, something is about."""
+        """Return which row, or which rows, something is about, as text."""
         steps = self._course.steps
         step = steps.first // steps.global_batch + task.step
         return row_location(self._course.name, task.what.value.first, step, position)
+
+    def location(self, task: Task, sample: str, position: int) -> str:
+        """Return the batch and the row; the name of a whole batch says which batch it is."""
+        name = self.name(task, sample, position)
+        return f"batch {task.step}, {name}" if position >= 0 else name
+
+
+class RowSettings(Protocol):
+    """What the user has set, as far as worker processes need it."""
+
+    dataset: RowSource
+    worker_init_fn: Callable[[int], None] | None
+    num_workers: int
+    seed: int
+    timeout: float
+    pin_memory: bool
+
+
+class RowWorkers:
+    """Who runs the user's functions on rows: worker processes, or this thread."""
+
+    def __init__(
+        self, history: History, config: PoolConfig, decide: Decide, *, persistent: bool, prefetch_factor: int | None
+    ) -> None:
+        self._history, self._config, self._decide = history, config, decide
+        self._tuner = PrefetchTuner(prefetch_factor)
+        self._pool_cache = PoolCache(persistent=persistent)
+        self._number = 0
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a report says of how workers start."""
+        return self._pool_cache.facts()
+
+    def prestart(self, settings: RowSettings, code: UserCode) -> None:
+        """Start the processes that workers are forked from, in the background."""
+        self._pool_cache.prestart(_program_of(settings, code))
+
+    def batches(
+        self, settings: RowSettings, code: UserCode, blocks: Blocks, rebatcher: Rebatcher, epoch: StreamingEpoch
+    ) -> Iterator[tuple[int, Batch]]:
+        """Yield what the user's functions make of the rows, each batch with the number of steps that are over."""
+        delivery = _delivery_of(settings, code)
+        self._number += 1
+        source = RowTasks(rebatcher, blocks.hold, delivery, epoch, number=self._number)
+        for batch in self._runner(settings, code, source, blocks, epoch):
+            blocks.check_process()
+            yield source.num_over, delivery.pin(batch) if settings.pin_memory else batch
+
+    def _runner(
+        self, settings: RowSettings, code: UserCode, source: RowTasks, blocks: Blocks, epoch: StreamingEpoch
+    ) -> Iterator[Batch]:
+        if settings.num_workers == 0:
+            return InlineRunner(
+                lambda: _program_of(settings, code),
+                source,
+                self._history,
+                on_error=self._config.on_error,
+                decide=self._decide,
+            )
+        return PoolRunner(
+            self._pool_cache,
+            lambda: Pool(_program_of(settings, code), settings.seed, self._config),
+            source,
+            self._tuner,
+            self._history,
+            number=self._number,
+            num_workers=settings.num_workers,
+            in_order=True,
+            timeout_s=settings.timeout,
+            decide=self._decide,
+            upstream=blocks.where,
+            epoch=epoch.reading.epoch,
+        )
+
+
+def _delivery_of(settings: RowSettings, code: UserCode) -> Delivery:
+    """Return how rows reach the user's functions."""
+    delivery = settings.dataset._delivery
+    return delivery.tracked() if code.code.maker.needs_tracks else delivery
+
+
+def _program_of(settings: RowSettings, code: UserCode) -> RowsProgram:
+    return RowsProgram(
+        code,
+        _delivery_of(settings, code),
+        needs_torch=settings.dataset.format == "torch",
+        dataset=settings.dataset if settings.worker_init_fn is not None else None,
+        worker_init_fn=settings.worker_init_fn,
+    )

@@ -83,5 +83,5 @@ def length_of(sampler: Any) -> int | None:
 
 
 def owner_of(sampler: Any) -> Any:
-    """Return the sampler, or the one in it, that can save and load where it stands; None if there is none."""
+    """Return the sampler, or the one in it, that can save and load its position; None if there is none."""
     return next((s for s in chain_of(sampler) if has_state(s)), None)

@@ -1,4 +1,4 @@
-"""Where a ``DataLoader`` stands, as plain numbers and texts, and whether another one can go on from there."""
+"""The position of a ``DataLoader`` as plain numbers and texts, and whether another loader can resume from it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ShardPosition(NamedTuple):
     batches: int = 0
     """How many batches were delivered."""
     own: int | None = None
-    """How many batches this rank has of its own, once it repeats them because other ranks have more."""
+    """How many batches this rank has, once it repeats them because other ranks have more."""
 
     @property
     def is_beginning(self) -> bool:
@@ -86,7 +86,7 @@ def check_indices(names: str, step: int, *, strict: bool) -> None:
         raise StateMismatch(
             message,
             hint="seed the sampler (generator=, set_epoch()), or give it state_dict() and load_state_dict(); "
-            "load_state_dict(state, strict=False) goes on after as many batches, whatever they are",
+            "load_state_dict(state, strict=False) resumes after as many batches, whatever they are",
         )
     logger.warning("antifreeze: %s. What is lost: %s", message, _LOST)
 
@@ -191,7 +191,7 @@ _MAX_AHEAD = 1 << 16
 _MAX_SHARES = 1 << 14
 _MAX_TEXT = 1 << 17
 _MAX_LENGTHS = 16
-_fingerprint = forms.whole(-1, (1 << 32) - 1)  # a CRC; -1 stands for steps that the sampler no longer had
+_fingerprint = forms.whole(-1, (1 << 32) - 1)  # a CRC; -1 for steps that the sampler no longer had
 _steps = forms.whole(0, _MAX_STEPS)
 _user_states = forms.fields({}, {"sampler": forms.anything, "iterator": forms.anything, "dataset": forms.anything})
 _generator_states = forms.fields({}, others=forms.text(_MAX_TEXT))
@@ -277,7 +277,7 @@ def from_state(state: Any, loader: Any, *, strict: bool) -> Loaded:
     loaded = Loaded(state, state["epoch"], place, _drawn(state["random"]), strict, True)
     here = facts_of(loader)
     if saved["dataset"] != here["dataset"]:
-        settle(compare(saved, {"dataset": here["dataset"]}), strict=strict, lost="the epoch begins anew")
+        settle(compare(saved, {"dataset": here["dataset"]}), strict=strict, lost="the epoch starts over")
         return loaded._replace(place=ShardPosition() if here["dataset"] == "iterable" else IndexPosition())
     if isinstance(place, ShardPosition):
         return loaded._replace(place=_fitted_shares(place, state, here, strict=strict))
@@ -285,7 +285,7 @@ def from_state(state: Any, loader: Any, *, strict: bool) -> Loaded:
     same = all(saved.get(name) == here.get(name) for name in _SIZES) and ranks[0] == ranks[1]
     differences = compare(saved, here)
     if place.steps.missing and not same:
-        differences["rank"] = ranks  # each has overtaken batches of its own
+        differences["rank"] = ranks  # each has overtaken other batches
     place = _fitted_steps(place, saved, here, differences, strict=strict)
     _check_left(place, loader)
     return loaded._replace(place=place, is_alike=same)
@@ -417,7 +417,7 @@ def _is_size(value: Any) -> bool:
 def _fitted_shares(
     place: ShardPosition, state: Mapping[str, Any], here: dict[str, Any], *, strict: bool
 ) -> ShardPosition:
-    """Return the place for this loader. Within an epoch, another number of shares has to start over."""
+    """Return the position for this loader. Within an epoch, another number of shards has to start over."""
     saved = dict(state["loader"])
     if place.is_beginning or state.get("ended"):
         others = compare(saved, {name: here[name] for name in _ONLY_WITHIN if name in here})
@@ -426,11 +426,11 @@ def _fitted_shares(
         here = {name: value for name, value in here.items() if name not in _ONLY_WITHIN}
     differences = compare(saved, here)
     lost = _LOST
-    anew = not differences.keys().isdisjoint(_ONLY_WITHIN)
-    if anew:
-        lost = f"the epoch begins anew, so that its first {place.batches} batches come again"
-    settle(differences, strict=strict, lost=lost, hint="" if not anew else _ONE_FOR_EACH)
-    if anew:
+    starts_over = not differences.keys().isdisjoint(_ONLY_WITHIN)
+    if starts_over:
+        lost = f"the epoch starts over, so that its first {place.batches} batches come again"
+    settle(differences, strict=strict, lost=lost, hint="" if not starts_over else _ONE_FOR_EACH)
+    if starts_over:
         return ShardPosition()
     if strict:
         return place
@@ -441,10 +441,10 @@ def _fitted_shares(
 def _for_others(
     place: ShardPosition, state: Mapping[str, Any], others: Mapping[str, Any], num_workers: int
 ) -> ShardPosition:
-    """Return the place where an epoch begins or has ended, for other shares."""
+    """Return the position where an epoch begins or has ended, for other shards."""
     if "dataset_state" not in state and any(user and "dataset" in user for user in state.get("share_states", [])):
         logger.warning(
-            "antifreeze: the shards of the dataset have states of their own, which are not for another %s. The next "
+            "antifreeze: each shard of the dataset has its state, which does not fit another %s. The next "
             "epoch is whole, but begins with the dataset as this loader has it",
             " or ".join(others),
         )
@@ -452,12 +452,12 @@ def _for_others(
 
 
 def _resized(share: ShardProgress, size: int, wanted: int) -> ShardProgress:
-    """Return how far a share has come, counted in batches of another size."""
+    """Return how far a shard has come, counted in batches of another size."""
     stand = share.stand and share.stand._replace(after=share.stand.after * size // wanted)
     return share._replace(number=share.number * size // wanted, fingerprint=None, stand=stand)
 
 
 _ONE_FOR_EACH = (
-    "an iterable dataset is split among workers and ranks, so it goes on with as many of them, each rank from a state "
-    "of its own; load_state_dict(state, strict=False) begins the epoch anew"
+    "an iterable dataset is split among workers and ranks: resume with as many of them, each rank from its own state. "
+    "load_state_dict(state, strict=False) starts the epoch over"
 )

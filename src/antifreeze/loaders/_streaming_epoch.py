@@ -32,7 +32,7 @@ class StreamingEpoch(NamedTuple):
 
     @property
     def _first(self) -> int:
-        """Where the first of this rank's rows stands in the lanes that it reads."""
+        """The position of this rank's first row in the lanes that it reads."""
         position = self.rank_slice.read.position(self.steps.first)
         while not self.rank_slice.keeps(position):
             position += 1
@@ -43,7 +43,7 @@ class StreamingEpoch(NamedTuple):
         return self.rank_slice.read.sample(self._first + row * self.rank_slice.every)
 
     def name(self, row: int) -> str:
-        """Return in words where one of this rank's rows stands."""
+        """Return the location of one of this rank's rows as text."""
         return self.dataset._sample_name(self.reading, self.sample(row))
 
     def spare(self) -> Block:
@@ -53,7 +53,7 @@ class StreamingEpoch(NamedTuple):
         return self.dataset._sample(self.reading, beyond % num_rows)
 
     def after(self, steps: int) -> StreamPosition:
-        """Return the place after these many steps; after the last one, it is the beginning of the next epoch."""
+        """Return the position after a number of steps; after the last one, it is the beginning of the next epoch."""
         batch, shapes, epoch = self.steps.global_batch, self.reading.shapes, self.reading.epoch
         if steps >= self.steps.number:
             return StreamPosition(epoch + 1, 0, batch, shapes)

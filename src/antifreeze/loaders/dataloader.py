@@ -14,10 +14,10 @@ from torch.utils.data import IterableDataset, default_collate, default_convert
 from antifreeze.core import ConfigError
 from antifreeze.datasets.tensors import with_own_types
 from antifreeze.diagnosis import Report
+from antifreeze.loaders._epoch_run import EpochRun
 from antifreeze.loaders._epochs import Epochs, LoaderEpoch
 from antifreeze.loaders._frameworks import warn_of_accelerate, without_seeders
-from antifreeze.loaders._inline import InlineBatches
-from antifreeze.loaders._iterator import EpochIterator
+from antifreeze.loaders._inline import InlineRunner
 from antifreeze.loaders._pad_ranks import next_number
 from antifreeze.loaders._shared_arguments import (
     checked_interval,
@@ -25,7 +25,8 @@ from antifreeze.loaders._shared_arguments import (
     make_pool_config,
     split_on_error,
 )
-from antifreeze.pool import Batches, History, Pool, PoolCache, PoolConfig, PrefetchTuner, open_skip_log
+from antifreeze.loaders._torch_epoch import TorchEpoch
+from antifreeze.pool import History, Pool, PoolCache, PoolConfig, PoolRunner, PrefetchTuner, open_skip_log
 from antifreeze.worker import IterableProgram, MapProgram
 
 __all__ = ["DataLoader"]
@@ -105,8 +106,8 @@ class DataLoader(torch.utils.data.DataLoader[Sample]):
             raise ConfigError(f"uneven_ranks={uneven_ranks!r} is not known", hint=hint, argument="uneven_ranks")
         self.uneven_ranks = uneven_ranks
         self.snapshot_every_n_steps = checked_interval(snapshot_every_n_steps)
-        self._uneven = uneven_ranks == "pad" and isinstance(dataset, IterableDataset)
-        self._number = next_number() if self._uneven else -1
+        is_padded = uneven_ranks == "pad" and isinstance(dataset, IterableDataset)
+        self._padding_key = f"antifreeze/{next_number()}" if is_padded else None
         self._seed = 0
         self._epochs = Epochs()
 
@@ -125,7 +126,7 @@ class DataLoader(torch.utils.data.DataLoader[Sample]):
         Draws from ``generator``, or from torch's global generator, and from the sampler what torch's loader draws. No
         process is started before the first batch is asked for.
         """
-        return EpochIterator(self, self._epochs)
+        return self._get_iterator()
 
     def prestart(self) -> None:
         """Start the processes that workers are forked from, in the background, and return at once.
@@ -142,7 +143,7 @@ class DataLoader(torch.utils.data.DataLoader[Sample]):
 
     def _get_iterator(self) -> Any:
         """Return an iterator of ours: loaders that never end call this by its private name. Torch's would fork."""
-        return EpochIterator(self, self._epochs)
+        return EpochRun(TorchEpoch(self, self._epochs, self._make_runner, padding_key=self._padding_key))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the iteration that was begun last: after the last batch that was delivered.
@@ -161,26 +162,26 @@ class DataLoader(torch.utils.data.DataLoader[Sample]):
         """
         self._epochs.load_state_dict(self, state, strict=strict)
 
-    def _batches(self, course: LoaderEpoch) -> Iterator[Any]:
-        self._seed = course.seed
+    def _make_runner(self, tasks: LoaderEpoch) -> Iterator[Any]:
+        self._seed = tasks.seed
         if self.num_workers == 0:
-            return InlineBatches(
+            return InlineRunner(
                 self._make_program,
-                lambda: course.source,
+                tasks.source,
                 self._history,
                 on_error=self._make_config().on_error,
                 decide=self._decide,
             )
         # Two is what torch writes there if nothing was said. A sampler that must not run ahead keeps to it.
         said = self._given_prefetch is not None or self.prefetch_factor not in (None, 2)
-        said |= course.indices is not None and not course.indices.runs_ahead
-        return Batches(
+        said |= tasks.indices is not None and not tasks.indices.runs_ahead
+        return PoolRunner(
             self._pool_cache,
             self._make_pool,
-            lambda _: course.source,
+            tasks.source,
             PrefetchTuner(self.prefetch_factor if said else None),
             self._history,
-            number=lambda: course.number,
+            number=tasks.number,
             num_workers=self.num_workers,
             in_order=self.in_order,
             timeout_s=self.timeout,

@@ -4,7 +4,7 @@ from antifreeze.payload._gather_settings import gather_settings
 from antifreeze.payload._inspection import attributes, class_members, module_members, slots
 from antifreeze.payload._layout import PayloadLayout, bytes_at
 from antifreeze.payload._loggers import set_logs
-from antifreeze.payload._modules import own_sources, sources_of
+from antifreeze.payload._modules import own_sources
 from antifreeze.payload._patches import Patch, original
 from antifreeze.payload._payload import Payload, make_payload
 from antifreeze.payload._pickler import dump_replacement, registered
@@ -45,7 +45,6 @@ __all__ = [
     "set_logs",
     "shared_handles",
     "slots",
-    "sources_of",
     "take_over",
     "when_imported",
     "with_buffers",

@@ -1,4 +1,4 @@
-"""Whether workers will import torch: then the fork server does it once for all of them, and is told where it is."""
+"""Whether workers will import torch (then the fork server does it once for all), and which modules are the user's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import os
 import sys
 import sysconfig
 from collections.abc import Collection, Iterable
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
@@ -47,17 +46,6 @@ def needs_torch(names: Iterable[str]) -> bool:
         if not is_library(module):
             queue += uses
     return False
-
-
-def sources_of(package: str) -> list[tuple[str, str]]:
-    """Return the modules of a package that this process has loaded from files, in the order in which it did."""
-    found = []
-    for name, module in list(sys.modules.items()):
-        is_part = name.partition(".")[0] == package and issubclass(type(module), ModuleType)
-        spec = module_members(module).get("__spec__") if is_part else None
-        if spec is not None and spec.name == name and isinstance(spec.loader, SourceFileLoader):
-            found.append((name, spec.loader.path))
-    return found
 
 
 def own_sources(by_value: Collection[str], names: Iterable[str] | None = None) -> dict[str, tuple[int, int]]:

@@ -1,11 +1,11 @@
 """Worker processes, seen from the trainer."""
 
-from antifreeze.pool._batches import Batches, PoolCache
 from antifreeze.pool._config import PoolConfig
 from antifreeze.pool._failures import Decide, can_go_on, mixed_error, user_error
 from antifreeze.pool._history import History
 from antifreeze.pool._pool import Pool
 from antifreeze.pool._prefetch import AHEAD, PrefetchTuner
+from antifreeze.pool._runner import PoolCache, PoolRunner
 from antifreeze.pool._skip_log import SkipLog, open_skip_log
 from antifreeze.pool._task_sources import IndexSteps, IndexTasks, ShardProgress, ShardTasks, TaskSource
 from antifreeze.pool._task_table import Poison, TaskTable
@@ -13,7 +13,6 @@ from antifreeze.pool._worker_handle import WorkerHandle
 
 __all__ = [
     "AHEAD",
-    "Batches",
     "Decide",
     "History",
     "IndexSteps",
@@ -22,6 +21,7 @@ __all__ = [
     "Pool",
     "PoolCache",
     "PoolConfig",
+    "PoolRunner",
     "PrefetchTuner",
     "ShardProgress",
     "ShardTasks",

@@ -1,4 +1,4 @@
-"""What went wrong, as errors that name the worker, the sample and the reason, with the worker's traceback as cause."""
+"""The errors of a pool: they name the worker, the sample and the reason, and have the worker's traceback as cause."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from antifreeze.core import (
 )
 from antifreeze.diagnosis import Cause, Finding
 from antifreeze.pool._messages import evidence_lines
-from antifreeze.worker import Failure
+from antifreeze.worker import Failure, FailureReason
 
 
 def no_descriptors(error: OSError) -> WorkerDied:
-    """Return the error for workers that cannot be started or heard because the system refuses something."""
-    hint = limit_hint(error) or "look at what the system says, and use fewer workers"
+    """Return the error for workers that cannot be started or reached because the system refuses something."""
+    hint = limit_hint(error) or "look at the error of the system, and use fewer workers"
     if error.errno in (errno.ENOENT, errno.EACCES, errno.ENOEXEC):
         hint = f"sys.executable must be a Python interpreter that can import antifreeze; it is {sys.executable!r}"
-    failed = WorkerDied(f"a worker could not be started or heard: {error}", hint=hint, worker=-1, cause="startup")
+    failed = WorkerDied(f"a worker could not be started or reached: {error}", hint=hint, worker=-1, cause="startup")
     failed.__cause__ = error
     return failed
 
@@ -40,7 +40,7 @@ def never_forked() -> Finding:
     hint = f"{limit_hint(OSError(errno.EAGAIN, ''))}; or give the job more memory"
     return Finding(
         cause=Cause.STARTUP,
-        evidence_lines=("the system refused to start a process for it; what it said is on stderr",),
+        evidence_lines=("the system refused to start a process for it; its error is on stderr",),
         exit_code=os.EX_OSERR,
         words="could not be forked",
         advice=hint,
@@ -48,10 +48,10 @@ def never_forked() -> Finding:
 
 
 def supervisor_failed(error: Exception) -> WorkerDied:
-    """Return the error for workers that nobody looks after any more."""
+    """Return the error for workers without a supervisor."""
     failed = WorkerDied(
-        f"the thread that keeps workers fails again and again: {type(error).__name__}: {error}",
-        hint="its traceback stands above. This is a fault of antifreeze: please report it",
+        f"the worker supervisor failed repeatedly: {type(error).__name__}: {error}",
+        hint="see the traceback above. This is a bug in antifreeze; please report it",
         worker=-1,
         cause="unknown",
     )
@@ -60,22 +60,22 @@ def supervisor_failed(error: Exception) -> WorkerDied:
 
 
 def never_ready(times: int, why: Finding | None) -> WorkerDied:
-    """Return the error for a fork server that ends, or stands still, each time it is started."""
+    """Return the error for a fork server that exits, or stalls, each time it is started."""
     if why is None:
-        what = f"the process that workers are started from ended {times} times before it was ready"
-        hint = "its own messages stand above, on stderr; try `python -c 'import numpy, torch'`"
+        what = f"the fork server exited {times} times before it was ready"
+        hint = "see its messages on stderr; try `python -c 'import numpy, torch'`"
         return WorkerDied(what, hint=hint, worker=-1, cause="startup")
-    what = f"the process that workers are started from did not answer, {times} times; the last one {why.title}"
-    hint = f"{why.hint} It only imports: `python -X importtime -c 'import numpy, torch'` may show where it stands"
+    what = f"the fork server did not answer {times} times; the last one {why.title}"
+    hint = f"{why.hint} It only imports: `python -X importtime -c 'import numpy, torch'` may show where it is"
     return WorkerDied(what, lines=evidence_lines(why), hint=hint, worker=-1, cause=why.cause.value)
 
 
 Decide = Callable[[AntifreezeError], Any] | None
-"""The user's function that says whether to go on without a sample."""
+"""The user's function that decides whether a sample is skipped."""
 
 
 def can_go_on(decide: Decide, error: AntifreezeError) -> bool:
-    """Ask whether to go on without the sample that an error is about."""
+    """True if the user's function wants to skip the sample that an error is about."""
     try:
         return decide is not None and decide(error) in ("skip", True)
     except StopIteration as stop:  # it would end the epoch in silence
@@ -91,42 +91,52 @@ class WorkerTraceback(Exception):
         return f"\n{clean_block(self.args[0].rstrip())}"
 
 
-_SKIP = '; on_error="skip" leaves such samples out and reports them'
-_NOT_REPEATED: dict[str, type[AntifreezeError]] = {"NotTheSame": NotRepeatable, "NotAsSaved": StateMismatch}
+_SKIP = '; use on_error="skip" to skip and report failing samples'
+_NOT_REPEATED: dict[FailureReason, type[AntifreezeError]] = {
+    FailureReason.NOT_REPEATABLE: NotRepeatable,
+    FailureReason.NOT_AS_SAVED: StateMismatch,
+}
 
 
 def user_error(
-    failure: Failure, *, worker: str, step: int, place: str, original: BaseException | None = None
+    failure: Failure, *, worker: str, step: int, location: str, original: BaseException | None = None
 ) -> AntifreezeError:
-    """Return the error for something that user code raised; ``original`` is it, if it was raised in this process."""
-    batch = f"batch {step}, " if step >= 0 and not place.startswith("batch ") else ""
-    lines = [line for line in (failure.explanation, f"in {worker}, {batch}{place}") if line]
+    """Return the error for a failure of user code.
+
+    Args:
+        failure: what went wrong.
+        worker: the process in which it went wrong, for the message.
+        step: the batch; -1 if it was at none.
+        location: the batch and the sample, as ``TaskSource.location`` renders them.
+        original: the exception itself, if it was raised in this process.
+    """
+    lines = [line for line in (failure.explanation, f"in {worker}, {location}") if line]
     facts: dict[str, Any] = {"step": step, "sample": failure.sample, "worker": worker}
     cause: BaseException = WorkerTraceback(failure.traceback)
     error: AntifreezeError
-    if failure.kind in _NOT_REPEATED:
+    if failure.reason in _NOT_REPEATED:
         hint = (
             "make the dataset deterministic (seed it, sort what it lists), or give it state_dict() and "
             "load_state_dict(); a map-style dataset needs neither"
         )
-        error = _NOT_REPEATED[failure.kind](failure.message, lines=lines, hint=hint, **facts)
+        error = _NOT_REPEATED[failure.reason](failure.message, lines=lines, hint=hint, **facts)
         error.__cause__ = cause
         return error
-    if "cannot be pickled" in failure.what:
+    if failure.reason is FailureReason.NOT_PICKLABLE:
         hint = "return tensors, arrays, numbers, texts or other objects that can be pickled; not functions or handles"
         error = NotPicklable(
             f"{failure.what}: {failure.kind}: {failure.message}", lines=lines, hint=hint, path="", **facts
         )
         error.__cause__ = cause
         return error
-    if failure.kind == "ReturnedNone":
+    if failure.reason is FailureReason.RETURNED_NONE:
         return UserCodeError(f"{failure.what} returned None", lines=lines, hint=failure.message, **facts)
     if original is None and (original := _rebuilt(failure)) is not None:
         original.__cause__ = cause
         cause = original
     said = f": {failure.message}" if failure.message else ""
     problem = f"{failure.what} raised {failure.kind}{said}"
-    hint = f"its traceback stands above{_SKIP if failure.can_skip else ''}"
+    hint = f"see the traceback above{_SKIP if failure.can_skip else ''}"
     if isinstance(cause, OSError) and cause.errno != errno.EAGAIN and (limit := limit_hint(cause)):
         hint = f"{limit}; {hint}"
     error = mixed_error(_class_of(failure, original))(problem, lines=lines, hint=hint, **facts)
@@ -164,7 +174,7 @@ def _class_of(failure: Failure, original: BaseException | None) -> type | None:
 
 
 def mixed_error(kind: type | None) -> type[UserCodeError]:
-    """Return a UserCodeError that is also of the kind that was raised: code that catches that must go on working."""
+    """Return a UserCodeError that is also of the kind that was raised: code that catches that must keep working."""
     # StopIteration would end the loop in silence; KeyboardInterrupt and SystemExit would end the program.
     if kind is None or not issubclass(kind, Exception) or issubclass(kind, StopIteration | StopAsyncIteration):
         return UserCodeError
@@ -181,28 +191,28 @@ def mixed_error(kind: type | None) -> type[UserCodeError]:
 
 
 def timed_out(timeout_s: float, lines: Sequence[str]) -> Stalled:
-    """Return the error for a batch that has not come in the time that the user has set."""
+    """Return the error for a batch that was not delivered within the user's timeout."""
     return Stalled(
         f"DataLoader timed out after {timeout_s:g} seconds without a batch",
         lines=lines,
-        hint="timeout= sets how long to wait for a batch; stall_limit= how long a worker may stand still",
+        hint="timeout= limits the wait for a batch; stall_limit= limits how long a worker may make no progress",
         silent_s=timeout_s,
     )
 
 
 def fault_error(finding: Finding, *, worker: str, step: int, place: str, attempts: int) -> AntifreezeError:
-    """Return the error for a task that has cost its workers again and again."""
+    """Return the error for a task that has cost several workers."""
     times = "twice" if attempts == 2 else f"{attempts} times"
     facts: dict[str, Any] = {"step": step, "sample": place, "worker": worker, "cause": finding.cause.value}
     if finding.exit_code is not None:
         return WorkerDied(
-            f"{worker} {finding.title} at {place}, like the worker before it; it was tried {times}",
+            f"{worker} {finding.title} at {place}, like the worker before it; tried {times}",
             lines=evidence_lines(finding),
             hint=finding.hint,
             **facts,
         )
     return Stalled(
-        f"{worker} is stuck at {place} ({finding.title}): no progress within its limit; it was tried {times}",
+        f"{worker} stalled at {place} and made no progress within its limit: it {finding.title}; tried {times}",
         lines=evidence_lines(finding),
         hint=finding.hint,
         silent_s=0.0,

@@ -1,4 +1,4 @@
-"""What happened to a loader, epoch after epoch: the numbers behind ``report()``."""
+"""The history of a loader over all its epochs: the numbers behind ``report()``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Placed(Protocol):
     """Something that is waited for."""
 
     def where(self) -> Location:
-        """Return where it stands. Called by another thread: it only looks."""
+        """Return where it is. Called by another thread: it must not block."""
         ...
 
 
@@ -83,7 +83,7 @@ class History:
         """Note that an epoch is over: what comes until the next one is not counted."""
         self._left_s = self._began_s = None
 
-    def standing(
+    def status(
         self,
         epoch: int,
         first: int,
@@ -91,7 +91,7 @@ class History:
         trouble: Trouble | None = None,
         stall_limit_s: float | None = None,
     ) -> RankStatus:
-        """Return where an epoch stands, for other ranks: ``first`` is what ``batches`` was when it began."""
+        """Return the progress of an epoch, for other ranks: ``first`` is what ``batches`` was when it began."""
         now_s = time.perf_counter()
         asked_s, left_s = self._began_s, self._left_s
         waits = asked_s is not None and (left_s is None or left_s < asked_s)
@@ -109,7 +109,7 @@ class History:
     def watched(self, owner: Placed, epoch: int, stall_limit_s: float | None = None) -> Watched:
         """Let other ranks see how an epoch goes, until the result is closed or the owner goes."""
         first = self.batches
-        return watch_ranks(owner, lambda owner: self.standing(epoch, first, owner.where(), stall_limit_s=stall_limit_s))
+        return watch_ranks(owner, lambda owner: self.status(epoch, first, owner.where(), stall_limit_s=stall_limit_s))
 
     def delivered(self, samples: int, nbytes: int) -> None:
         """Count a batch."""
@@ -130,7 +130,7 @@ class History:
 
     @contextmanager
     def adding(self, spent: Callable[[], Mapping[str, float]]) -> Iterator[None]:
-        """Count what somebody else adds up while an epoch lasts."""
+        """Include what another component adds up while an epoch lasts."""
         self._others.append(spent)
         try:
             yield
@@ -139,7 +139,7 @@ class History:
             self.spent(spent())
 
     def skip(self, skip: Skip) -> None:
-        """Remember a sample that was left out."""
+        """Remember a sample that was skipped."""
         self.num_skipped += 1
         if len(self.skipped) < MAX_SKIPS:
             self.skipped.append(skip)

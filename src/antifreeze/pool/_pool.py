@@ -219,7 +219,7 @@ class Pool:
         """Send modules by value that exist in this process only, or end with the error of the user's code."""
         templates = self._templates
         if templates is None or failure.module not in sys.modules or failure.module in templates.by_value:
-            self.fatal = user_error(failure, worker=who, step=-1, place=self.config.dataset)
+            self.fatal = user_error(failure, worker=who, step=-1, location=self.config.dataset)
             return
         templates.by_value.add(failure.module)
         self.template, self._environment = templates.of(self._program)

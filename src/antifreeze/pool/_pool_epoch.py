@@ -17,9 +17,9 @@ from antifreeze.pool._pool import Pool
 from antifreeze.pool._prefetch import PrefetchTuner
 from antifreeze.pool._task_sources import TaskSource
 from antifreeze.pool._task_table import TaskTable
-from antifreeze.pool._watch import Charge, Watch
 from antifreeze.pool._worker_failures import WorkerFailures
 from antifreeze.pool._worker_handle import WorkerHandle, WorkerState
+from antifreeze.pool._worker_watch import Charge, WorkerWatch
 from antifreeze.worker import Result, Shard, Task, UserError, failure_of
 
 logger = get_logger()
@@ -61,7 +61,7 @@ class PoolEpoch:
         self._number, self._decide = number, decide
         self.run = next(pool.runs)
         """What its tasks carry, so that answers to what was asked before are known."""
-        self._watch = Watch(pool.config.limits, history, partial(_sample_at, task_table, source))
+        self._watch = WorkerWatch(pool.config.limits, history, partial(_sample_at, task_table, source))
         self._failures = WorkerFailures(pool, source, task_table, self._watch, history, number)
         self._retiring: dict[int, Finding] = {}
         self._waiting_since_s: float | None = None
@@ -89,7 +89,7 @@ class PoolEpoch:
                 if not any(m is not None and m.state is WorkerState.READY for m in self._pool.workers):
                     began_s = time.monotonic()  # to start is not to work: imports may take longer than any batch
                 if timeout_s and time.monotonic() - began_s > timeout_s:
-                    at = [f"{m.name} is at {self._watch.words(m)}" for m in self._pool.workers if m is not None]
+                    at = [f"{m.name} is at {self._watch.describe(m)}" for m in self._pool.workers if m is not None]
                     raise timed_out(timeout_s, at)
                 self._pool.wait(_WAIT_S)
         finally:
@@ -134,9 +134,8 @@ class PoolEpoch:
         except Exception as error:
             failure = failure_of(UserError("rebuilding the batch in the trainer", error))
             who = batch.worker.name if batch.worker is not None else ""
-            raise user_error(
-                failure, worker=who, step=result.step, place="which has made it", original=error
-            ) from error
+            location = f"batch {result.step}, which has made it"
+            raise user_error(failure, worker=who, step=result.step, location=location, original=error) from error
         self._history.delivered(result.num_samples, result.nbytes)
         return value
 
@@ -228,8 +227,8 @@ class PoolEpoch:
         self._tuner.observe(sum(seconds for _, seconds in result.times), result.nbytes)
         outcome: Any = Batch(result, worker.inbox, worker)
         if result.failure is not None:
-            place = self._source.name(task, result.failure.sample, result.failure.position)
-            outcome = user_error(result.failure, worker=worker.name, step=result.step, place=place)
+            location = self._source.location(task, result.failure.sample, result.failure.position)
+            outcome = user_error(result.failure, worker=worker.name, step=result.step, location=location)
             if result.failure.can_skip and not isinstance(task.what, Shard):
                 outcome.retry = (task, result.failure.position)
         # Order: the task table first. An interrupt in between leaves a source that knows less than it might, no more.

@@ -12,14 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from antifreeze.core import ConfigError, Deadline
-from antifreeze.diagnosis import Evidence, Finding, StallLimits, children_of, find_cause, parse_stack, state_of
+from antifreeze.core import ConfigError, Deadline, children_of
+from antifreeze.diagnosis import Evidence, Finding, StallLimits, find_cause, parse_stack, state_of
 from antifreeze.forkserver import Branch, Preload
 from antifreeze.ipc import Channel, pair
-from antifreeze.payload import sources_of
-from antifreeze.pool._ask_stacks import read_stacks
 from antifreeze.pool._failures import never_forked
-from antifreeze.pool._server_watch import Bedside
+from antifreeze.pool._process_watch import ServerWatch, read_stacks
 
 _STOPPED_GRACE_S = 1.0
 _POLL_INTERVAL_S = 0.005
@@ -64,7 +62,7 @@ class Server:
         """Whether no worker can be started before it is done."""
         self._preloaded: set[str] | None = None
         self._stacks = stacks
-        self._bedside: Bedside | None = None
+        self._watch: ServerWatch | None = None
         self._stopped_since_s: float | None = None
 
     @property
@@ -78,7 +76,7 @@ class Server:
         if new or self._preloaded is None:
             self._preloaded = {*(self._preloaded or ()), *new}
             self.num_pending += 1
-            self.channel.send_nowait(Preload(tuple(new), tuple(source for name in new for source in sources_of(name))))
+            self.channel.send_nowait(Preload(tuple(new)))
 
     def ask(self, message: Any, fds: list[int]) -> None:
         """Ask for a process. Raises ``Closed`` if the server is gone; the descriptors are closed in any case."""
@@ -107,9 +105,9 @@ class Server:
         """Return why the process does not answer, once it has made no progress for too long; warn before that."""
         if not self.pid:
             return None
-        if self._bedside is None:
-            self._bedside = Bedside(self.pid, self.title, self._stacks, is_awaited=self.is_awaited)
-        return self._bedside.stuck(limits, is_asked=self.num_pending > 0 or 0 in self.asked.values())
+        if self._watch is None:
+            self._watch = ServerWatch(self.pid, self.title, self._stacks, is_awaited=self.is_awaited)
+        return self._watch.stall(limits, is_asked=self.num_pending > 0 or 0 in self.asked.values())
 
     def end_of(self, code: int) -> Finding:
         """Return why the process has ended."""

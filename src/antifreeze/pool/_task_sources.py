@@ -55,6 +55,10 @@ class TaskSource(Protocol):
         """Return in words what an error is about: a sample as the worker calls it, at this place in its batch."""
         ...
 
+    def location(self, task: Task, sample: str, position: int) -> str:
+        """Return the same with the batch that it is in."""
+        ...
+
 
 class IndexSteps(NamedTuple):
     """Which steps of an epoch are over: all before ``first``, and those before ``until`` that are not missing."""
@@ -147,6 +151,10 @@ class IndexTasks:
         if not sample and position >= 0:
             sample = sample_at(task.what, position)
         return named(sample, self._dataset)
+
+    def location(self, task: Task, sample: str, position: int) -> str:
+        """Return the batch, the sample and its dataset."""
+        return f"batch {task.step}, {self.name(task, sample, position)}"
 
 
 class ShardProgress(NamedTuple):
@@ -290,6 +298,10 @@ class ShardTasks:
     def name(self, task: Task, sample: str, position: int) -> str:  # noqa: ARG002
         """Return the sample and its dataset."""
         return named(sample, self._dataset)
+
+    def location(self, task: Task, sample: str, position: int) -> str:
+        """Return the batch, the sample and its dataset."""
+        return f"batch {task.step}, {self.name(task, sample, position)}"
 
     def is_over(self, slot: int | None) -> bool:
         """Tell whether a share has ended."""

@@ -43,7 +43,7 @@ _MAX_FAILURES = 3
 _MAX_LOST = 2
 """How often the process of a template may be lost before workers load for themselves."""
 _END_TIMEOUT_S = 2.0
-_LINGER_S = seconds(os.environ.get("ANTIFREEZE_NURSERY_LINGER_S", ""), 3.0)
+_LINGER_S = seconds(os.environ.get("ANTIFREEZE_FORKSERVER_LINGER_S", ""), 3.0)
 """How long imported modules are kept for the next loader."""
 
 

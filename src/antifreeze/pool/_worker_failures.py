@@ -14,8 +14,8 @@ from antifreeze.pool._messages import batch_of, lines_of
 from antifreeze.pool._pool import Pool
 from antifreeze.pool._task_sources import TaskSource
 from antifreeze.pool._task_table import Poison, TaskTable
-from antifreeze.pool._watch import Watch
 from antifreeze.pool._worker_handle import WorkerHandle
+from antifreeze.pool._worker_watch import WorkerWatch
 from antifreeze.worker import Shard
 
 _EXIT_S = 1.0
@@ -39,7 +39,7 @@ class WorkerFailures:
     """What an epoch does about lost workers. Called with the pool's lock held."""
 
     def __init__(
-        self, pool: Pool, source: TaskSource, task_table: TaskTable, watch: Watch, history: History, number: int
+        self, pool: Pool, source: TaskSource, task_table: TaskTable, watch: WorkerWatch, history: History, number: int
     ) -> None:
         self._pool, self._source, self._task_table, self._watch, self._history = (
             pool,
@@ -73,7 +73,7 @@ class WorkerFailures:
 
     def lost_while_loading(self, pid: int, why: Finding) -> None:
         """Remember that the process which loads the payload for all workers was lost."""
-        lines = (why.title, *(line for line in why.evidence_lines if line not in why.title))
+        lines = (why.title, *why.evidence_lines)
         after_s = time.monotonic() - self._began_s
         self._history.restart(
             Restart(worker=-1, pid=pid, cause=why.cause.value, sample="", after_s=after_s, evidence=lines)
@@ -153,7 +153,7 @@ class WorkerFailures:
         why = "before they could start" if start else f"{self._restarts} times in this epoch"
         return WorkerDied(
             f"workers were lost {why}; the last was {worker.name}, which {finding.title} "
-            f"at {self._watch.words(worker)}{lines_of(finding)}",
+            f"at {self._watch.describe(worker)}{lines_of(finding)}",
             hint=finding.hint if start else f"{finding.hint} max_restarts= sets how many losses are healed",
             worker=worker.slot,
             cause=finding.cause.value,

@@ -23,7 +23,7 @@ from antifreeze.ipc import (
     pack,
     pair,
 )
-from antifreeze.pool._ask_stacks import ask_for_stacks, read_stacks
+from antifreeze.pool._process_watch import read_stacks
 from antifreeze.pool._servers import streams, tokens
 from antifreeze.worker import MAX_FDS, Start, Task, Tasks
 
@@ -84,10 +84,6 @@ class WorkerHandle:
             fds, news.fds = news.fds[:MAX_FDS], news.fds[MAX_FDS:]
             self.channel.send_nowait(Tasks([], [], some, []), fds)
         self.channel.send_nowait(Tasks(tasks, self.inbox.take_done(), news.opened, news.dropped), news.fds)
-
-    def ask_for_stacks(self) -> str:
-        """Return where its threads are, or nothing: a process that is stopped cannot say it."""
-        return ask_for_stacks(self.pid, self.stacks)
 
     def read_stacks(self) -> str:
         """Return what faulthandler has written."""

@@ -60,7 +60,7 @@ class IterableProgram(Samples):
             self._replay(task, context)
             if share.fingerprint is not None and self.fingerprint != share.fingerprint:
                 kind = NotAsSaved if share.is_saved else NotTheSame
-                raise UserError(f"iterating the dataset again (share {context.slot})", kind(context.slot, share.number))
+                raise _replay_failed(context.slot, kind(context.slot, share.number))
         if share.is_over and not self.ended:
             self._finish(task, context)
         if self.ended:
@@ -210,8 +210,7 @@ class IterableProgram(Samples):
         except Ended:
             has_more = False
         if has_more and share.fingerprint is not None:
-            error = NotAsSaved(context.slot, share.number, has_more=True)
-            raise UserError(f"iterating the dataset again (share {context.slot})", error)
+            raise _replay_failed(context.slot, NotAsSaved(context.slot, share.number, has_more=True))
         context.clear(context.step)
         self.ended = True
 
@@ -254,3 +253,7 @@ class IterableProgram(Samples):
         return (
             self.collate(samples, numbers, context) if self.batched else self.convert(samples[0], numbers[0], context)
         )
+
+
+def _replay_failed(share: int, error: NotAsSaved | NotTheSame) -> UserError:
+    return UserError(f"iterating the dataset again (share {share})", error, reason=error.reason)

@@ -23,7 +23,18 @@ from antifreeze.worker._environment import apply_environment, become_worker
 from antifreeze.worker._programs import Ended, Nothing, Program
 from antifreeze.worker._task_context import TaskContext
 from antifreeze.worker._user_errors import UserError, failure_of
-from antifreeze.worker._wire import Cancel, Ready, Result, Results, Start, Task, Tasks, pieces_of, unpacked
+from antifreeze.worker._wire import (
+    Cancel,
+    FailureReason,
+    Ready,
+    Result,
+    Results,
+    Start,
+    Task,
+    Tasks,
+    pieces_of,
+    unpacked,
+)
 
 DUMP_SIGNAL = signal.SIGRTMIN + 7 if sys.platform == "linux" else signal.SIGUSR2
 """Makes a worker write the stacks of its threads, even while native code holds the interpreter's lock."""
@@ -264,7 +275,8 @@ class _Worker:
             head, raws = dump(batch)
         except BaseException as error:
             kind = type(batch).__name__
-            raise UserError(f"sending the batch (a {kind}) to the trainer: it cannot be pickled", error) from error
+            what = f"sending the batch (a {kind}) to the trainer: it cannot be pickled"
+            raise UserError(what, error, reason=FailureReason.NOT_PICKLABLE) from error
         del batch, task  # Order: only what user code has kept is still held when the buffers are looked at
         if hasattr(program, "seen"):
             program.seen(head, raws)

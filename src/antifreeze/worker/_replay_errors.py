@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from antifreeze.worker._wire import FailureReason
+
 
 class NotTheSame(RuntimeError):
     """An iterable dataset gave other samples when it was asked again."""
+
+    reason = FailureReason.NOT_REPEATABLE
 
     def __init__(self, share: int, number: int) -> None:
         super().__init__(
@@ -15,6 +19,8 @@ class NotTheSame(RuntimeError):
 
 class NotAsSaved(RuntimeError):
     """An iterable dataset gave other samples than before a state was saved."""
+
+    reason = FailureReason.NOT_AS_SAVED
 
     def __init__(self, share: int, number: int, *, has_more: bool = False) -> None:
         what = (

@@ -9,7 +9,7 @@ from typing import Any
 import cloudpickle
 
 from antifreeze.core import clean_block, one_line
-from antifreeze.worker._wire import Failure
+from antifreeze.worker._wire import Failure, FailureReason
 
 _LONG_TEXT = 2_000
 _LONG_TRACEBACK = 40_000
@@ -28,15 +28,21 @@ class UserError(Exception):
         position: int = -1,
         explanation: str = "",
         can_skip: bool = False,
+        reason: FailureReason = FailureReason.RAISED,
     ) -> None:
         super().__init__(what)
-        self.what, self.error = what, error
+        self.what = what
+        self.error = error
         self.text = text_of(error)
-        self.sample, self.position, self.explanation, self.can_skip = sample, position, explanation, can_skip
+        self.sample = sample
+        self.position = position
+        self.explanation = explanation
+        self.can_skip = can_skip
+        self.reason = reason
 
 
 def failure_of(caught: UserError) -> Failure:
-    """Return all that can be said about an error, as texts, and the error itself if it survives the journey."""
+    """Return the facts of an error, and the error itself if it can be pickled and rebuilt."""
     error = caught.error
     return Failure(
         what=caught.what,
@@ -50,6 +56,7 @@ def failure_of(caught: UserError) -> Failure:
         error=_portable(error),
         error_class=_portable_class(type(error)),
         can_skip=caught.can_skip,
+        reason=caught.reason,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Any, NamedTuple
 
 from antifreeze.ipc import Inbox, Opened, Packed, Piece, Slowest, unpack
@@ -95,11 +96,26 @@ class SkippedSample(NamedTuple):
     reason: str
 
 
+class FailureReason(enum.Enum):
+    """What kind of failure it is. Set where the error is raised, so that nobody has to guess from its text or class."""
+
+    RAISED = "raised"
+    """User code raised an exception."""
+    RETURNED_NONE = "returned-none"
+    """A function returned None where it must return a value."""
+    NOT_PICKLABLE = "not-picklable"
+    """The batch could not be pickled."""
+    NOT_REPEATABLE = "not-repeatable"
+    """An iterable dataset yielded other samples when another worker iterated over it again."""
+    NOT_AS_SAVED = "not-as-saved"
+    """An iterable dataset yielded other samples than before a state was saved."""
+
+
 class Failure(NamedTuple):
-    """What went wrong in user code, in a form that can always be sent."""
+    """A failure of user code, in a form that can always be sent."""
 
     what: str
-    """The call, in words: ``dataset[13]``, ``collate_fn``."""
+    """The call, as messages name it: ``dataset[13]``, ``collate_fn``."""
     sample: str
     position: int
     """Of the sample in its batch; -1 if it is not about one sample."""
@@ -115,6 +131,7 @@ class Failure(NamedTuple):
     error_class: bytes | None = None
     """Its class, if that can be sent."""
     can_skip: bool = False
+    reason: FailureReason = FailureReason.RAISED
 
 
 class Result(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import functools
 import math
 import types
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from antifreeze.core import forms
-from antifreeze.diagnosis import Frame
+from antifreeze.diagnosis import Frame, TargetKind
 from antifreeze.doctor._cgroup import GroupMemory
 
 _MAX_INTEGER = 1 << 63
@@ -30,7 +31,8 @@ class Thread:
     syscall: str = ""
     fd: int = -1
     target: str = ""
-    """What the descriptor refers to."""
+    """What the descriptor refers to, for messages."""
+    target_kind: TargetKind = TargetKind.UNKNOWN
     path: str = ""
     """The file that its system call is about, if known."""
     mount: str = ""
@@ -195,6 +197,8 @@ def _made(kind: Any, value: Any) -> Any:
     if dataclasses.is_dataclass(kind):
         known = _types(typing.cast(type, kind))
         return kind(**{name: _made(known[name], part) for name, part in value.items()})  # type: ignore[operator]
+    if isinstance(kind, enum.EnumType):
+        return kind(value)
     if typing.get_origin(kind) is tuple:
         of = typing.get_args(kind)[0]
         if not isinstance(value, list | tuple):  # a text has elements, too

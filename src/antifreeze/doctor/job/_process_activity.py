@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from antifreeze.diagnosis import Cause, Evidence, Finding, Frame, find_cause, is_user
+from antifreeze.diagnosis import Cause, Evidence, Finding, Frame, Target, find_cause, is_user
 from antifreeze.doctor.job._observation import Observation, Process, Thread
 from antifreeze.doctor.job._roles import Doing, doing, has_frame, in_worker, was_forked
 
@@ -108,7 +108,7 @@ def _evidence(
         state=main.state or last.state,
         wchan=main.wchan,
         syscall=main.syscall,
-        syscall_target=main.target,
+        syscall_target=Target(main.target_kind, main.target),
         syscall_fd=main.fd,
         cpu_share=share,
         moved_bytes=moved_bytes,

@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from antifreeze.core import natural, one_line, open_regular, redact_command, seconds
-from antifreeze.diagnosis import children_of, oom_kills, read_proc, rss_of
+from antifreeze.core import children_of, natural, one_line, open_regular, redact_command, seconds
+from antifreeze.diagnosis import oom_kills, read_proc, rss_of
 from antifreeze.doctor._cgroup import memory_of
 from antifreeze.doctor.job._observation import Machine, Process, Thread
 from antifreeze.doctor.job._wait_channels import FileTarget, Wait, libraries_of, place_of, wait_of
@@ -136,7 +136,8 @@ def _threads(pid: int, closely: bool, proc: Path) -> Iterator[Thread]:
             wchan=seen.wchan,
             syscall=seen.syscall,
             fd=seen.syscall_fd,
-            target=seen.syscall_target,
+            target=seen.syscall_target.text,
+            target_kind=seen.syscall_target.kind,
             path=place.path,
             mount=place.mount,
             sectors=place.sectors,

@@ -43,7 +43,7 @@ _LAUNCHERS = (
 _HELPERS = ("multiprocessing.resource_tracker", "torch_shm_manager", "multiprocessing.forkserver")
 _OURS_WAITING = (
     "/antifreeze/pool/",
-    "/antifreeze/loaders/_iterator.py",
+    "/antifreeze/loaders/_epoch_run.py",
     "/antifreeze/decode/",
     "/antifreeze/datasets/_reading.py",
 )

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from antifreeze.core import one_line
-from antifreeze.diagnosis import ProcSnapshot
+from antifreeze.diagnosis import ProcSnapshot, TargetKind
 
 _PROC = Path("/proc")
 _TIMER_ABSTIME = 1
@@ -101,7 +101,7 @@ def libraries_of(pid: int, *, proc: Path = _PROC) -> tuple[Mapped, ...]:
 
 def place_of(pid: int, seen: ProcSnapshot, *, may_read: bool, proc: Path = _PROC) -> FileTarget:
     """Return the file that a system call is about. ``may_read``: the memory of the process may be read for it."""
-    path = seen.syscall_target if seen.syscall_target.startswith("/") else ""
+    path = seen.syscall_target.text if seen.syscall_target.kind is TargetKind.FILE else ""
     if not path and may_read:
         path = _path_argument(pid, seen, proc)
     if not path:

@@ -1,4 +1,4 @@
-"""The iterator over one epoch: starts its pool at the first batch, ends it with the last, or when it is dropped."""
+"""Worker processes as a runner: starts a pool at the first batch, ends it with the last, or when it is dropped."""
 
 from __future__ import annotations
 
@@ -69,18 +69,21 @@ class PoolCache:
         return pool is self._kept and pool.is_usable
 
 
-class Batches:
-    """Yields the batches of an epoch in order. Nothing is started or consumed before the first is asked for."""
+class PoolRunner:
+    """Yields the batches that the workers of a pool make of a source's tasks, in order.
+
+    No process is started before the first batch is asked for. After an error it can be asked for the next batch.
+    """
 
     def __init__(
         self,
         pool_cache: PoolCache,
         make_pool: Callable[[], Pool],
-        make_source: Callable[[int], TaskSource],
+        source: TaskSource,
         tuner: PrefetchTuner,
         history: History,
         *,
-        number: Callable[[], int],
+        number: int,
         num_workers: int,
         in_order: bool,
         timeout_s: float,
@@ -88,19 +91,18 @@ class Batches:
         upstream: Callable[[], Location] | None = None,
         epoch: int | None = None,
     ) -> None:
-        self._pool_cache, self._make_pool, self._make_source = pool_cache, make_pool, make_source
+        self._pool_cache, self._make_pool, self._source = pool_cache, make_pool, source
         self._tuner, self._history, self._decide = tuner, history, decide
         self._task_table = TaskTable(num_workers, in_order=in_order)
-        self._next_number, self._number, self._timeout_s = number, -1, timeout_s
-        self._source: TaskSource | None = None
+        self._number, self._timeout_s = number, timeout_s
         self._epoch: PoolEpoch | None = None
         self._release: Any = None
         self._done = False
         self._pid = os.getpid()
         self._upstream = upstream
-        """Says where that stands from which the tasks come, if they can be late."""
-        self._shown_epoch = epoch
-        """What messages call the epoch, if not by its number."""
+        """Returns the location of what the tasks come from, if they can be late."""
+        self._shown_epoch = number if epoch is None else epoch
+        """What messages call the epoch."""
         self._watched: Watched | None = None
         self._first = history.batches
 
@@ -148,9 +150,6 @@ class Batches:
         )
 
     def _begin(self) -> PoolEpoch:
-        if self._source is None:
-            self._number, self._first = self._next_number(), self._history.batches
-            self._source = self._make_source(self._number)
         pool = self._pool_cache.take(self._make_pool)
         with pool.lock:
             ends, pool.shard_ends = pool.shard_ends, {}
@@ -165,22 +164,22 @@ class Batches:
         )
         self._release.atexit = False
         self._epoch = epoch
-        self._watched = watch_ranks(self, Batches._standing)
+        self._watched = watch_ranks(self, PoolRunner._standing)
         return epoch
 
     def _standing(self) -> RankStatus:
         """Return where this epoch stands, for other ranks. Called by another thread, and only looks."""
         epoch = self._epoch
         if epoch is None:
-            return self._history.standing(self._shown, self._first, Location())
+            return self._history.status(self._shown_epoch, self._first, Location())
         place, trouble = epoch.where()
         if not place.worker and self._upstream is not None:
             place = self._upstream()
-        return self._history.standing(self._shown, self._first, place, trouble, epoch.stall_limit_s)
+        return self._history.status(self._shown_epoch, self._first, place, trouble, epoch.stall_limit_s)
 
-    @property
-    def _shown(self) -> int:
-        return self._number if self._shown_epoch is None else self._shown_epoch
+    def end_workers(self) -> None:
+        """End all workers, also those that would stay for the next epoch. Asking for another batch starts new ones."""
+        self.close(for_good=True)
 
     def close(self, *, for_good: bool = False) -> None:
         """Let the workers go, if ``for_good`` also those that would stay for the next epoch.

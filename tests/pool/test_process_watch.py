@@ -15,21 +15,21 @@ from antifreeze.diagnosis import (
     loading_still_s,
     loading_warn_s,
 )
-from antifreeze.pool import _server_watch
-from antifreeze.pool._server_watch import Bedside
+from antifreeze.pool import _process_watch
+from antifreeze.pool._process_watch import ServerWatch
 
 LOOK_S = 0.5
 
 
-class Bed:
+class Silent:
     """A process that moves, or does not, and a clock that goes on by itself."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, limits: StallLimits) -> None:
         self.now_s, self.cpu_s, self.moves = 1000.0, 0.0, False
-        self.limits, self.bedside = limits, Bedside(7)
-        monkeypatch.setattr(_server_watch.time, "monotonic", lambda: self.now_s)
-        monkeypatch.setattr(_server_watch, "read_counters", self.counters)
-        monkeypatch.setattr(_server_watch, "read_proc", lambda _pid: ProcSnapshot(state="D", syscall="read"))
+        self.limits, self.server = limits, ServerWatch(7)
+        monkeypatch.setattr(_process_watch.time, "monotonic", lambda: self.now_s)
+        monkeypatch.setattr(_process_watch, "read_counters", self.counters)
+        monkeypatch.setattr(_process_watch, "read_proc", lambda _pid: ProcSnapshot(state="D", syscall="read"))
 
     def counters(self, _pid: int, *, alone: bool) -> Counters:
         assert alone  # what its workers do says nothing about it
@@ -39,7 +39,7 @@ class Bed:
         """Look on for a while; return what was found when it was called stuck."""
         end_s = self.now_s + seconds
         while self.now_s < end_s:
-            found = self.bedside.stuck(self.limits, is_asked=is_asked)
+            found = self.server.stall(self.limits, is_asked=is_asked)
             if found is not None:
                 return found
             self.now_s += LOOK_S
@@ -48,56 +48,58 @@ class Bed:
 
 
 @pytest.fixture(params=[None, 2.0, 20.0])
-def bed(request: Any, monkeypatch: pytest.MonkeyPatch) -> Bed:
-    return Bed(monkeypatch, StallLimits(stall_limit_s=request.param))
+def silent(request: Any, monkeypatch: pytest.MonkeyPatch) -> Silent:
+    return Silent(monkeypatch, StallLimits(stall_limit_s=request.param))
 
 
-def test_one_that_stands_still_is_warned_of_once_and_then_replaced(bed: Bed, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_that_stands_still_is_warned_of_once_and_then_replaced(
+    silent: Silent, caplog: pytest.LogCaptureFixture
+) -> None:
     """The warning has the evidence; who reads the next message has read it."""
-    still_s, warn_s = loading_still_s(bed.limits), loading_warn_s(bed.limits)
-    assert bed.watch(warn_s) is None
+    still_s, warn_s = loading_still_s(silent.limits), loading_warn_s(silent.limits)
+    assert silent.watch(warn_s) is None
     assert caplog.text == ""
-    assert bed.watch(still_s - warn_s - 2 * LOOK_S) is None
+    assert silent.watch(still_s - warn_s - 2 * LOOK_S) is None
     (warning,) = caplog.messages
     assert "no worker can be started" in warning
     assert "hint:" in warning
 
-    found = bed.watch(5 * LOOK_S)
+    found = silent.watch(5 * LOOK_S)
     assert found is not None
     assert "read" in "".join(found.evidence_lines)
     assert "it is replaced" in caplog.messages[-1]
     assert len(caplog.messages) == 2
 
 
-def test_one_that_moves_has_more_time_but_not_for_ever(bed: Bed, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_that_moves_has_more_time_but_not_for_ever(silent: Silent, caplog: pytest.LogCaptureFixture) -> None:
     """A cold disk, a large library; or a loop without an end."""
-    bed.moves = True
-    assert bed.watch(loading_s(bed.limits) - 2 * LOOK_S) is None
+    silent.moves = True
+    assert silent.watch(loading_s(silent.limits) - 2 * LOOK_S) is None
     assert caplog.text == ""
-    assert bed.watch(5 * LOOK_S) is not None
+    assert silent.watch(5 * LOOK_S) is not None
 
 
-def test_one_that_is_asked_nothing_may_stand_still(bed: Bed) -> None:
+def test_one_that_is_asked_nothing_may_stand_still(silent: Silent) -> None:
     """And when it is asked again, its time begins anew."""
-    assert bed.watch(10_000, is_asked=False) is None
-    assert bed.watch(loading_still_s(bed.limits) - LOOK_S) is None
-    assert bed.watch(LOOK_S, is_asked=False) is None
-    assert bed.watch(loading_still_s(bed.limits) - LOOK_S) is None
+    assert silent.watch(10_000, is_asked=False) is None
+    assert silent.watch(loading_still_s(silent.limits) - LOOK_S) is None
+    assert silent.watch(LOOK_S, is_asked=False) is None
+    assert silent.watch(loading_still_s(silent.limits) - LOOK_S) is None
 
 
-def test_it_is_not_blamed_for_a_time_in_which_nobody_looked(bed: Bed) -> None:
+def test_it_is_not_blamed_for_a_time_in_which_nobody_looked(silent: Silent) -> None:
     """A laptop that slept."""
     for _ in range(3):
-        assert bed.watch(loading_still_s(bed.limits) - LOOK_S) is None
-        bed.now_s += 1000
+        assert silent.watch(loading_still_s(silent.limits) - LOOK_S) is None
+        silent.now_s += 1000
 
 
 def test_one_that_workers_can_do_without_is_not_said_to_hold_them_up(
-    bed: Bed, caplog: pytest.LogCaptureFixture
+    silent: Silent, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is ended, and not replaced."""
-    bed.bedside = Bedside(7, is_awaited=False)
-    assert bed.watch(loading_still_s(bed.limits) + 5 * LOOK_S) is not None
+    silent.server = ServerWatch(7, is_awaited=False)
+    assert silent.watch(loading_still_s(silent.limits) + 5 * LOOK_S) is not None
 
     assert "workers are started without it" in caplog.messages[0]
     assert "it is ended" in caplog.messages[-1]

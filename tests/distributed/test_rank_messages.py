@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from antifreeze.distributed._log_throttle import IN_FULL, REST_S, LogThrottle, say_rest
 from antifreeze.distributed._rank_judge import Change, RankEvent, RankProblem, RankVerdict
-from antifreeze.distributed._rank_messages import say, say_store
+from antifreeze.distributed._rank_messages import IN_FULL, REST_S, LogThrottle, say, say_rest, say_store
 from antifreeze.distributed._record import RankRecord
 
 STUCK = RankRecord(
@@ -36,9 +35,9 @@ def test_a_stuck_rank_is_named_with_all_that_is_known() -> None:
     """Rank, machine, process, worker, file, row, stage, time, cause, line; and what is done about it."""
     assert said(Change.BEGUN, RankProblem.STUCK) == (
         "antifreeze: rank 3 of 8 (host node-7, pid 77) has had no batch for 2.4 s (epoch 0, step 41): its worker 1 "
-        "(pid 99) stands at data/part-00003.parquet, row 17 (batch 41), stage transform, for 2.3 s: it sleeps, "
+        "(pid 99) stalled for 2.3 s in transform at data/part-00003.parquet, row 17 (batch 41): it sleeps, "
         "train.py:12 in augment [cause: sleeping]; this rank (0) has taken no batch for 2.6 s\n"
-        "  hint: rank 3 replaces the worker by itself; nothing is killed from here"
+        "  hint: rank 3 replaces the worker automatically; nothing is killed from here"
     )
 
 
@@ -78,16 +77,16 @@ def test_a_rank_whose_process_holds_the_store_takes_it_along() -> None:
     news = RankEvent(Change.BEGUN, RankVerdict(RankProblem.SILENT, RankRecord(rank=0, host="node-1"), 2.2))
     text = say(news, rank=5, world_size=8, idle_s=3.0, store="node-1:29500")
 
-    assert "rank 0 of 8 (host node-1) has been silent for 2.2 s (nothing was ever heard of it)" in text
+    assert "rank 0 of 8 (host node-1) has been silent for 2.2 s (it has never sent a record)" in text
     assert "and so has the job's store (node-1:29500), which it holds" in text
 
 
 def test_the_end_of_a_stall_is_one_short_line() -> None:
     """So that nobody looks for what is not there any more."""
     assert said(Change.OVER, RankProblem.STUCK) == (
-        "antifreeze: rank 3 of 8 (host node-7, pid 77) goes on (epoch 0, step 41)"
+        "antifreeze: rank 3 of 8 (host node-7, pid 77) recovered (epoch 0, step 41)"
     )
-    assert "is heard of again" in said(Change.OVER, RankProblem.SILENT)
+    assert "responds again" in said(Change.OVER, RankProblem.SILENT)
 
 
 def test_a_stall_that_has_passed_is_told_as_such() -> None:
@@ -95,8 +94,8 @@ def test_a_stall_that_has_passed_is_told_as_such() -> None:
     text = said(Change.PASSED, RankProblem.STUCK)
 
     assert "had no batch for a while" in text
-    assert "its worker 1 (pid 99) stood at data/part-00003.parquet" in text
-    assert text.endswith("it goes on")
+    assert "its worker 1 (pid 99) stalled for 2.3 s in transform at data/part-00003.parquet" in text
+    assert text.endswith("it has recovered")
 
 
 def test_a_slow_rank_is_not_called_stuck() -> None:
@@ -104,7 +103,7 @@ def test_a_slow_rank_is_not_called_stuck() -> None:
     slow = RankRecord(rank=3, pid=7, active=True, waited_s=31.0, worker="worker 0 (pid 9)", what="collating batch 4")
     text = said(Change.BEGUN, RankProblem.SLOW, slow)
 
-    assert "its workers move, and take long; its worker 0 (pid 9) is at collating batch 4" in text
+    assert "its workers are active but slow; its worker 0 (pid 9) is at collating batch 4" in text
     assert "report()" in text
 
 
@@ -113,7 +112,7 @@ def test_a_rank_of_which_little_is_known_is_named_all_the_same() -> None:
     text = said(Change.BEGUN, RankProblem.STUCK, RankRecord(rank=3, active=True, waited_s=12.0))
 
     assert "rank 3 of 8 (host unknown) has had no batch for 12.0 s" in text
-    assert "nothing shows what it waits for" in text
+    assert "what it waits for is not known" in text
 
 
 def begun(rank: int) -> RankEvent:
@@ -131,7 +130,7 @@ def test_many_ranks_at_once_are_a_few_lines() -> None:
         lines += len(speech.in_full([begun(rank)], rank / 100)) + bool(speech.rest(rank / 100))
 
     assert lines <= IN_FULL + 10.24 / REST_S
-    assert speech.rest(100.0).endswith(" stand still, too")
+    assert speech.rest(100.0).endswith(" are stalled, too")
     assert speech.rest(200.0) == ""
 
 
@@ -146,7 +145,7 @@ def test_one_rank_after_the_other_is_told_in_full() -> None:
 
 
 def test_what_is_told_together_is_told_by_its_kind() -> None:
-    """Who stands still, who is silent, who goes on."""
+    """Which are stalled, which are silent, which have recovered."""
     news = [RankEvent(Change.BEGUN, RankVerdict(RankProblem.STUCK, RankRecord(rank=rank))) for rank in range(4, 1024)]
     news += [
         RankEvent(Change.BEGUN, RankVerdict(RankProblem.SILENT, RankRecord(rank=3))),
@@ -154,8 +153,8 @@ def test_what_is_told_together_is_told_by_its_kind() -> None:
     ]
 
     assert say_rest(news) == (
-        "antifreeze: ranks 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, ... (1020) stand still, too; "
-        "ranks 3 (1) are silent, too; ranks 3 (1) go on, too"
+        "antifreeze: ranks 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, ... (1020) are stalled, too; "
+        "ranks 3 (1) are silent, too; ranks 3 (1) recovered, too"
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -12,12 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antifreeze.distributed import Location, RankStatus, Trouble
-from antifreeze.distributed import _round as round_module
-from antifreeze.distributed._rank_judge import Seen, Told
-from antifreeze.distributed._record import RankRecord, encode, to_json
-from antifreeze.distributed._round import Round
+from antifreeze.distributed._exchange import EVERYBODY, READ_S, WAITS_S, RankExchange, StoreReader, reads_all
+from antifreeze.distributed._rank_judge import Told
+from antifreeze.distributed._record import RankRecord, Seen, encode, read_found, take_in, to_json, write_found
 from antifreeze.distributed._store import JobStore, job_key, node_key, present, rank_key
-from antifreeze.distributed._store_reader import EVERYBODY, StoreReader, read_found, reads_all, take_in, write_found
 
 BEAT_S = 0.25
 
@@ -50,20 +48,19 @@ class FakeStore:
 FakeStore.__name__ = "TCPStore"  # it is told by its name, for torch is not imported
 
 
-class AtOnce:
-    """A courier that is back before it has left; or, with a store that does not answer, never; or a round late."""
+class AtOnce(JobStore):
+    """Answers in the thread that asks; or, while ``busy_s`` is set, never; or a beat late."""
 
-    def __init__(self, store: FakeStore) -> None:
-        self.store, self.failed, self.busy_s = JobStore(store), False, 0.0
-        self.late: list[Callable[[JobStore], None]] | None = None
+    busy_s = 0.0
+    late: list[tuple[Mapping[str, str], list[str]]] | None = None
 
-    def send(self, errand: Callable[[JobStore], None], wait_s: float) -> bool:
+    def exchange(self, texts: Mapping[str, str], keys: list[str], timeout_s: float) -> bool:
         if self.busy_s:
             return False
         if self.late is not None:
-            self.late.append(errand)
-            errand = self.late.pop(0) if len(self.late) > 1 else lambda _: None
-        errand(self.store)
+            self.late.append((texts, keys))
+            texts, keys = self.late.pop(0) if len(self.late) > 1 else ({}, [])
+        self._exchange(texts, keys)
         return self.late is None
 
 
@@ -73,23 +70,23 @@ class Job:
     def __init__(self, ranks: Sequence[int], world_size: int, per_node: int = 8) -> None:
         self.store = FakeStore()
         self.now_s = 100.0
-        self.rounds: dict[int, Round] = {}
+        self.exchanges: dict[int, RankExchange] = {}
         self.standings: dict[int, RankStatus] = {}
         self.stopped: set[int] = set()
         for rank in ranks:
-            round_ = Round(AtOnce(self.store), Told(), rank, world_size)  # type: ignore[arg-type]
-            round_.reader = StoreReader(rank, world_size, rank % per_node)
-            who = RankRecord(rank=rank, host=f"node-{rank // per_node}", pid=1000 + rank, space=1, born=1)
-            round_._us = who
-            self.rounds[rank], self.standings[rank] = round_, trains()
+            exchange = RankExchange(AtOnce(self.store), Told(), rank, world_size)
+            exchange.reader = StoreReader(rank, world_size, rank % per_node)
+            who = RankRecord(rank=rank, host=f"node-{rank // per_node}", pid=1000 + rank, space=1, started=1)
+            exchange._us = who
+            self.exchanges[rank], self.standings[rank] = exchange, trains()
 
     def run(self, seconds: float) -> None:
         """Let time pass."""
         for _ in range(round(seconds / BEAT_S)):
             self.now_s += BEAT_S
-            for rank, round_ in self.rounds.items():
+            for rank, exchange in self.exchanges.items():
                 if rank not in self.stopped:
-                    round_.go([self.standings[rank]], self.now_s)
+                    exchange.go([self.standings[rank]], self.now_s)
 
 
 def trains(step: int = 5, idle_s: float = 0.1) -> RankStatus:
@@ -160,7 +157,7 @@ def test_a_stuck_rank_is_named_by_every_rank_and_then_its_end(said: Said) -> Non
     words = ("worker 1 (pid 99)", "sample 17 of Noisy", "fetch", "sleeps", "train.py:12", "[cause: sleeping]")
     assert [word for line in begun for word in words if word not in line] == []
     assert sum("this one" in line for line in begun) == 1
-    assert all("goes on" in line for line in over)
+    assert all("recovered" in line for line in over)
 
 
 def test_a_stall_that_was_healed_quickly_is_named_after_it(said: Said) -> None:
@@ -171,14 +168,14 @@ def test_a_stall_that_was_healed_quickly_is_named_after_it(said: Said) -> None:
     job.standings = {rank: trains(step=6) for rank in range(4)} | {2: stuck(over=True)}
     job.run(2)
 
-    assert len(said("stood at sample 17 of Noisy")) == 4
+    assert len(said("stalled for 1.2 s in fetch at sample 17 of Noisy")) == 4
 
 
 def test_an_answer_that_comes_late_is_still_an_answer(said: Said) -> None:
     """A store that is busy answers after the round that has asked it."""
     job = Job(range(4), 4)
-    for round_ in job.rounds.values():
-        round_._courier.late = []  # type: ignore[attr-defined]
+    for exchange in job.exchanges.values():
+        exchange.store.late = []  # type: ignore[attr-defined]
     job.standings = {rank: trains(idle_s=1.0) for rank in range(4)} | {2: stuck()}
     job.run(4)
 
@@ -200,7 +197,7 @@ def test_a_stopped_rank_is_named_by_all_others(said: Said) -> None:
     assert early == []
     assert len(silent) == 3
     assert all("has been silent for 2." in line for line in silent)
-    assert len(said("rank 2 of 4 (host node-0, pid 1002) is heard of again")) == 3
+    assert len(said("rank 2 of 4 (host node-0, pid 1002) responds again")) == 3
 
 
 def test_who_was_stopped_itself_accuses_nobody(said: Said) -> None:
@@ -225,7 +222,7 @@ def test_a_rank_that_has_ended_its_epoch_may_be_silent(said: Said) -> None:
     """It says so with its last record."""
     job = Job(range(4), 4)
     job.run(1)
-    job.rounds[2].leave()
+    job.exchanges[2].leave()
     job.stopped, job.standings = {2}, {rank: trains(idle_s=1.0) for rank in range(4)}
     job.run(60)
 
@@ -249,7 +246,7 @@ def test_many_stuck_ranks_take_few_lines(said: Said) -> None:
     lines = said("")
 
     assert len(lines) <= 5 * 40
-    assert sum("stand still, too" in line for line in lines) >= 40
+    assert sum("are stalled, too" in line for line in lines) >= 40
 
 
 @pytest.mark.parametrize("by_agent", [False, True])
@@ -262,11 +259,11 @@ def test_a_store_that_does_not_answer_is_named(said: Said, monkeypatch: pytest.M
     job.stopped = {0}
     for busy_s in (1.0, 2.5, 8.0):
         for rank in (1, 2, 3):
-            job.rounds[rank]._courier.busy_s = busy_s  # type: ignore[misc]
+            job.exchanges[rank].store.busy_s = busy_s  # type: ignore[misc]
         job.run(1)
     lines = said("")
     for rank in (1, 2, 3):
-        job.rounds[rank]._courier.busy_s = 0.0  # type: ignore[misc]
+        job.exchanges[rank].store.busy_s = 0.0  # type: ignore[misc]
     job.stopped = set()
     job.run(2)
 
@@ -294,7 +291,7 @@ def test_in_a_large_job_one_rank_reads_for_all(said: Said) -> None:
 
     assert len(lines) == 256
     assert reads <= 8 * (256 + 2 * 256)  # in four seconds: eight times all records, and two keys for everybody
-    assert len(said("rank 77 of 256 (host node-9, pid 1077) goes on")) >= 255
+    assert len(said("rank 77 of 256 (host node-9, pid 1077) recovered")) >= 255
 
 
 def test_if_the_one_who_reads_for_all_is_stopped_each_machine_reads_for_itself(said: Said) -> None:
@@ -409,5 +406,5 @@ def test_keys_do_not_collide() -> None:
 
 def test_the_time_to_speak_is_within_the_promise() -> None:
     """A rank begins to wait, reads, sees a counter once and then for its limit; two seconds are for all but that."""
-    waits_s = round_module.WAITS_S + BEAT_S
-    assert waits_s + 2 * round_module.READ_S <= 2.0
+    waits_s = WAITS_S + BEAT_S
+    assert waits_s + 2 * READ_S <= 2.0

@@ -1,0 +1,212 @@
+"""Whether one process of ours makes progress, and if not, why: seen from outside, while it cannot answer.
+
+Problem. A worker or a fork server that does not answer may compute, wait for a slow disk, or never come back. Asking it
+does not help: the code that would answer is the code that is stuck. So a process is looked at twice, some time apart,
+through the counters of the kernel; what has changed in between is progress. Only when it has made none is more
+evidence gathered: its system call, and its Python stacks, which ``faulthandler`` writes from a signal handler whatever
+the interpreter does.
+
+Guarantees:
+
+- A process that runs well is never looked at; one that is silent costs a few reads of ``/proc`` each ``LOOK_S``.
+- ``find_cause`` takes at most the ``_DUMP_TIMEOUT_S`` for stacks and, at its first look, ``_APART_S``.
+- Nobody is blamed for a time in which we did not look: a laptop that slept, a call that held the interpreter's lock.
+
+Assumptions. Counters grow if a process does anything useful; a byte that comes through ``recv`` is not counted, but to
+handle it costs CPU time. Two looks of one watch belong to the same silence: its owner drops the watch when the process
+has answered.
+
+# Tried: judging a process by one look. One that loops over short sleeps is then found asleep, like one that is stuck.
+# Tried: py-spy and ptrace. They need permissions that containers do not give, and stop the process meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from typing import NamedTuple
+
+from antifreeze.core import Deadline, Lines, get_logger, one_line
+from antifreeze.diagnosis import (
+    Counters,
+    Finding,
+    ProcSnapshot,
+    StallLimits,
+    evidence_of,
+    find_cause,
+    loading_s,
+    loading_still_s,
+    loading_warn_s,
+    parse_stack,
+    read_counters,
+    read_proc,
+)
+from antifreeze.pool._messages import lines_of
+from antifreeze.worker import DUMP_SIGNAL
+
+logger = get_logger()
+
+LOOK_S = 0.5
+"""Looks are this far apart."""
+_APART_S = 0.3
+"""Two looks that are compared for evidence are at least this far apart."""
+_AWAY_S = 3.0
+"""If a server was not looked at for this long, it is our own process that was suspended."""
+_DUMP_TIMEOUT_S = 0.5
+_STACK_NBYTES = 1 << 16
+_CANNOT_DUMP = ("T", "t", "D", "Z")
+"""States in which a process runs no signal handler."""
+
+
+class _Look(NamedTuple):
+    at_s: float
+    counters: Counters | None
+    snapshot: ProcSnapshot
+
+
+class ProcessWatch:
+    """Looks at one process, from the moment it is made. Used by one thread at a time."""
+
+    def __init__(self, pid: int, stacks: int, *, with_children: bool = True, noise_s: float = 0.0) -> None:
+        """Take the first look.
+
+        Args:
+            pid: the process.
+            stacks: the file that its ``faulthandler`` writes to; below 0 if there is none.
+            with_children: whether the programs that it has started count as its progress.
+            noise_s: CPU time between two looks that is not progress.
+        """
+        self._pid = pid
+        self._stacks = stacks
+        self._with_children = with_children
+        self._noise_s = noise_s
+        now_s = time.monotonic()
+        self.since_s = self.moved_s = now_s
+        self._before: _Look | None = None
+        self._last = self._look(now_s)
+
+    @property
+    def state(self) -> str:
+        """The state of the process at the last look, as one letter; empty if it is gone."""
+        return self._last.counters.state if self._last.counters else ""
+
+    @property
+    def at_s(self) -> float:
+        """When the last look was taken."""
+        return self._last.at_s
+
+    def observe(self, now_s: float) -> None:
+        """Take another look, unless the last one was taken just now."""
+        if now_s - self._last.at_s < LOOK_S:
+            return
+        self._before, self._last = self._last, self._look(now_s)
+        before, after = self._before.counters, self._last.counters
+        if before and after and after.moved_since(before, self._noise_s):
+            self.moved_s = now_s
+
+    def find_cause(self, stage: str) -> Finding:
+        """Return why the process makes no progress.
+
+        Args:
+            stage: the stage of its work that it is in, in the words of ``Evidence``.
+        """
+        text = "" if self.state in _CANNOT_DUMP else ask_for_stacks(self._pid, self._stacks)
+        first = self._last
+        if time.monotonic() - first.at_s < _APART_S and self._before is not None:
+            first = self._before
+        left_s = _APART_S - (time.monotonic() - first.at_s)
+        if left_s > 0:
+            time.sleep(left_s)
+        now = self._look(time.monotonic())
+        return find_cause(
+            evidence_of(
+                self._pid,
+                first.counters,
+                now.counters,
+                max(now.at_s - first.at_s, _APART_S),
+                first.snapshot,
+                now.snapshot,
+                stage=stage,
+                frames=parse_stack(text),
+            )
+        )
+
+    def _look(self, now_s: float) -> _Look:
+        return _Look(now_s, read_counters(self._pid, alone=not self._with_children), read_proc(self._pid))
+
+
+class ServerWatch:
+    """Warns of a fork server or template that does not answer, and says when to replace it.
+
+    It is judged while something is asked of it. It only imports and loads; what it has forked says nothing about it,
+    unless it runs user code.
+    """
+
+    def __init__(self, pid: int, title: str = "the fork server", stacks: int = -1, *, is_awaited: bool = True) -> None:
+        self._pid = pid
+        self._title = title
+        self._stacks = stacks
+        self._is_awaited = is_awaited
+        self._runs_user_code = stacks >= 0
+        self._watch: ProcessWatch | None = None
+        self._has_warned = False
+
+    def stall(self, limits: StallLimits, *, is_asked: bool) -> Finding | None:
+        """Return why it does not answer, once it has made no progress for too long; warn before that."""
+        now_s, watch = time.monotonic(), self._watch
+        if not is_asked:
+            self._watch = None
+            return None
+        if watch is None or now_s - watch.at_s > _AWAY_S:
+            self._watch = ProcessWatch(self._pid, self._stacks, with_children=self._runs_user_code)
+            self._has_warned = False
+            return None
+        watch.observe(now_s)
+        still_s, asked_s = now_s - watch.moved_s, now_s - watch.since_s
+        is_stuck = still_s > loading_still_s(limits, runs_user_code=self._runs_user_code) or asked_s > loading_s(limits)
+        if not is_stuck and (self._has_warned or still_s <= loading_warn_s(limits)):
+            return None
+        finding = watch.find_cause("load")
+        self._warn(finding, asked_s, still_s, is_stuck=is_stuck)
+        return finding if is_stuck else None
+
+    def _warn(self, finding: Finding, asked_s: float, still_s: float, *, is_stuck: bool) -> None:
+        what = f"{self._title} (pid {self._pid}) has not answered for {asked_s:.0f} s"
+        what += f" and has made no progress for {still_s:.0f} s" if still_s >= 1 else ""
+        if self._is_awaited:
+            then = "it is replaced" if is_stuck else "no worker can be started"
+        else:
+            then = "it is ended" if is_stuck else "workers are started without it"
+        rest = Lines("" if self._has_warned else f"{lines_of(finding)}\n  hint: {one_line(finding.hint)}")
+        logger.warning("antifreeze: %s: it %s; %s%s", what, finding.title, then, rest)
+        self._has_warned = True
+
+
+def ask_for_stacks(pid: int, stacks: int) -> str:
+    """Return the stacks of all threads of a process, or nothing if it does not write them in time.
+
+    Args:
+        pid: the process; 0 if it has none yet.
+        stacks: the file that ``faulthandler`` of that process writes to; below 0 if there is none.
+    """
+    if not pid or stacks < 0:
+        return ""
+    before = os.fstat(stacks).st_size
+    with contextlib.suppress(OSError):
+        os.kill(pid, DUMP_SIGNAL)
+    deadline, size = Deadline.after(_DUMP_TIMEOUT_S), before
+    while not deadline.passed:
+        time.sleep(0.01)
+        now = os.fstat(stacks).st_size
+        if now == size > before:  # it has begun to write, and has stopped
+            break
+        size = now
+    return read_stacks(stacks, before)
+
+
+def read_stacks(stacks: int, start: int = 0) -> str:
+    """Return what ``faulthandler`` has written since."""
+    with contextlib.suppress(OSError):
+        return os.pread(stacks, _STACK_NBYTES, start).decode(errors="replace")
+    return ""
