@@ -19,7 +19,7 @@ from antifreeze.core import (
     redact_command,
     seconds,
 )
-from antifreeze.diagnosis import oom_kills, read_proc, rss_of
+from antifreeze.diagnosis import read_proc, rss_of
 from antifreeze.doctor._cgroup import memory_of
 from antifreeze.doctor.job._observation import Machine, Process, Thread
 from antifreeze.doctor.job._wait_channels import FileTarget, Wait, libraries_of, place_of, wait_of
@@ -79,23 +79,18 @@ def command_of(pid: int, *, proc: Path = PROC) -> tuple[str, ...]:
 
 
 def read_machine(pid: int, *, proc: Path = PROC) -> Machine:
-    """Return the machine as a job sees it: /dev/shm, memory, and the control group."""
+    """Return the machine as a job sees it: /dev/shm, its control group, and its last error."""
     folder = proc / str(pid) / "root/dev/shm"
     ours = tuple(f"torch_{member}_" for member in tree(pid, proc=proc))
     try:
         shm = shutil.disk_usage(folder)
     except OSError:
         shm = None
-    memory = pairs_of(read_proc_file(proc / "meminfo"))
     last_error = _last_error(proc / str(pid) / "fd" / "2")
     return Machine(
-        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 0,
         shm_nbytes=shm.total if shm else 0,
         shm_free_nbytes=shm.free if shm else 0,
         shm_failed=sum(1 for name in _entries(folder) if name.startswith(ours) and _is_empty(folder / name)),
-        memory_nbytes=1024 * _number(memory.get("MemTotal", "").replace("kB", "")),
-        memory_free_nbytes=1024 * _number(memory.get("MemAvailable", "").replace("kB", "")),
-        oom_kills=oom_kills(),
         group=memory_of(pid, root=proc.parent),
         last_error=last_error,
         is_shm_exhausted=_is_shm_exhausted(last_error),

@@ -59,13 +59,13 @@ _MAX_PARTS = 200
 
 
 class HandleKind(enum.Enum):
-    """What belongs to one process."""
+    """What belongs to one process. The value is the code of the rule."""
 
-    LOCK = enum.auto()
-    THREAD = enum.auto()
-    FILE = enum.auto()
-    CONNECTION = enum.auto()
-    ITERATOR = enum.auto()
+    LOCK = "shared-lock"
+    THREAD = "shared-thread"
+    FILE = "shared-file"
+    CONNECTION = "shared-connection"
+    ITERATOR = "shared-iterator"
 
 
 _MAKERS = (
@@ -214,7 +214,7 @@ def _is_context(name: str, script: Script) -> bool:
 
 def _rule(kind: HandleKind, section: str, title: str, explanation: str) -> ScriptRule:
     return Rule(
-        code=f"shared-{kind.name.lower()}",
+        code=kind.value,
         weight=Weight.FREEZE,
         section=section,
         title=title,
