@@ -137,7 +137,7 @@ def observation() -> Observation:
     )
     worker = Process(pid=8, parent=7, name="python", program="python3.11", state="S", threads=(Thread(tid=8),))
     moments = tuple(Snapshot(at_s=float(at_s), processes=(main, worker)) for at_s in range(3))
-    return Observation(root=7, snapshots=moments, machine=Machine(cores=2))
+    return Observation(root=7, snapshots=moments, machine=Machine(shm_nbytes=8 << 30, shm_free_nbytes=8 << 30))
 
 
 HOSTILE = [

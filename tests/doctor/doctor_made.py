@@ -127,4 +127,4 @@ def watched(
     return Observation(root=processes[0].pid, snapshots=snapshots, **{"machine": BIG, **more})
 
 
-BIG = Machine(cores=8, shm_nbytes=8 << 30, shm_free_nbytes=8 << 30)
+BIG = Machine(shm_nbytes=8 << 30, shm_free_nbytes=8 << 30)

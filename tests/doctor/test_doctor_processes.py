@@ -223,8 +223,6 @@ def test_the_machine() -> None:
     """What can be read is read; a job that is gone has nothing."""
     found = read_machine(os.getpid())
 
-    assert found.cores > 0
-    assert found.memory_nbytes > found.memory_free_nbytes > 0
     assert found.shm_nbytes >= found.shm_free_nbytes
     assert read_machine(2**22 + 1).shm_nbytes == 0
 

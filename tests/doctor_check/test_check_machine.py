@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from antifreeze.doctor._cgroup import groups_of
 from antifreeze.doctor.check import Facts, check_machine, check_script, parse, read_facts
 from antifreeze.doctor.check._check_command import notes
 from antifreeze.doctor.check._facts import _memory, _quota, _stale, _start_method
@@ -150,8 +149,8 @@ def test_limits_of_control_groups_version_2(tmp_path: Path) -> None:
         },
     )
 
-    assert _memory(root, groups_of(root)) == 512 * MIB
-    assert _quota(groups_of(root)) == 2.5
+    assert _memory(root) == 512 * MIB
+    assert _quota(root) == 2.5
 
 
 def test_limits_of_control_groups_version_1(tmp_path: Path) -> None:
@@ -167,8 +166,8 @@ def test_limits_of_control_groups_version_1(tmp_path: Path) -> None:
         },
     )
 
-    assert _memory(root, groups_of(root)) == 256 * MIB
-    assert _quota(groups_of(root)) == 1.5
+    assert _memory(root) == 256 * MIB
+    assert _quota(root) == 1.5
 
 
 def test_no_limits(tmp_path: Path) -> None:
@@ -183,8 +182,8 @@ def test_no_limits(tmp_path: Path) -> None:
         },
     )
 
-    assert _memory(root, groups_of(root)) == 1000000 * 1024
-    assert _quota(groups_of(root)) is None
+    assert _memory(root) == 1000000 * 1024
+    assert _quota(root) is None
 
 
 def test_shared_memory_of_living_processes_is_not_stale(tmp_path: Path) -> None:

@@ -9,13 +9,13 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from antifreeze.core import natural
-from antifreeze.doctor._cgroup import groups_of, limits_of
+from antifreeze.core import natural, pairs_of, read_proc_file
+from antifreeze.diagnosis import memory_limits
 
 MIB = 1 << 20
 _SHM = Path("/dev/shm")  # noqa: S108
@@ -59,18 +59,17 @@ class Facts:
 def read_facts(root: Path = Path("/")) -> Facts:
     """Return the facts of this machine, without importing or starting anything."""
     size, free = _space(_SHM)
-    groups = groups_of(root)
     return Facts(
         shm_nbytes=size,
         shm_free_nbytes=free,
         shm_stale_nbytes=_stale(_SHM, root / "proc"),
         open_files=_open_files(),
-        memory_nbytes=_memory(root, groups),
+        memory_nbytes=_memory(root),
         machine_cores=os.cpu_count() or 1,
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
-        cpu_quota=_quota(groups),
+        cpu_quota=_quota(root),
         start_method=_start_method(sys.platform, sys.version_info[:2]),
-        ptrace_scope=natural(_read(root / "proc/sys/kernel/yama/ptrace_scope")),
+        ptrace_scope=natural(read_proc_file(root / "proc/sys/kernel/yama/ptrace_scope")),
         is_root=os.geteuid() == 0,
         sigchld_ignored=signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN,
         environment=MappingProxyType({name: os.environ[name] for name in _VARIABLES if name in os.environ}),
@@ -82,13 +81,6 @@ def _start_method(platform: str, python: tuple[int, int]) -> str:
     if platform != "linux":
         return "spawn"
     return "forkserver" if python >= (3, 14) else "fork"
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""
 
 
 def _space(path: Path) -> tuple[int | None, int | None]:
@@ -118,21 +110,32 @@ def _open_files() -> int:
     return _UNLIMITED if soft == resource.RLIM_INFINITY else soft
 
 
-def _memory(root: Path, groups: list[Path]) -> int | None:
-    known = [limit_nbytes for _, limit_nbytes in limits_of(groups)]
-    total = [line.split()[1] for line in _read(root / "proc/meminfo").splitlines() if line.startswith("MemTotal:")]
-    known += [number * 1024 for kib in total if (number := natural(kib)) is not None]
+def _memory(root: Path) -> int | None:
+    """Return the memory of the machine, or the least limit of the control groups if that is less."""
+    total_kib = natural(pairs_of(read_proc_file(root / "proc/meminfo")).get("MemTotal", "").removesuffix("kB"))
+    known = [limit_nbytes for limit_nbytes in memory_limits(root=root) if limit_nbytes < _UNLIMITED]
+    known += [total_kib * 1024] if total_kib is not None else []
     return min(known, default=None)
 
 
-def _quota(groups: list[Path]) -> float | None:
-    """Return how many cores' time may be used: the least of all groups above this process."""
+def _quota(root: Path) -> float | None:
+    """Return how many cores' time may be used: the least of all control groups of this process."""
     quotas: list[float] = []
-    for group in groups:
-        words = _read(group / "cpu.max").split()
-        if not words:
-            words = [_read(group / "cpu.cfs_quota_us"), _read(group / "cpu.cfs_period_us")]
+    for group in _cpu_groups(root):
+        words = read_proc_file(group / "cpu.max").split()
+        words = words or [read_proc_file(group / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
         quota, period = (natural(word) for word in words) if len(words) == 2 else (None, None)
         if quota is not None and period:
             quotas.append(quota / period)
     return min(quotas, default=None)
+
+
+def _cpu_groups(root: Path) -> Iterator[Path]:
+    """Yield the folders of the CPU control groups of this process, each before those above it."""
+    for line in read_proc_file(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        if controllers == "" or "cpu" in controllers.split(","):
+            top = root / "sys/fs/cgroup" / controllers
+            own = top / path.lstrip("/")
+            # In a container the path can be that of the host, while its own group is mounted at the top.
+            yield from (group for group in (own, *own.parents) if group.is_relative_to(top))

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from antifreeze.core import natural, one_line, redact_command
+from antifreeze.core import PROC, natural, one_line, read_proc_file, redact_command, stat_of
 from antifreeze.diagnosis import state_of
 from antifreeze.doctor._suggest import closest
 from antifreeze.doctor.job._process_tree import command_of
 
-_PROC = Path("/proc")
 _MAX_DIGITS = 10
 _MAX_SHOWN_DIGITS = 30
 _TORCH_LIBRARIES = ("libtorch", "libcudart", "antifreeze")
@@ -24,7 +23,7 @@ class NotFound(Exception):
         self.hint = hint
 
 
-def find_job(wanted: str | None, *, proc: Path = _PROC) -> int:
+def find_job(wanted: str | None, *, proc: Path = PROC) -> int:
     """Return the process id of the job's first process."""
     if wanted is not None and wanted.removeprefix("-").isdecimal():
         pid = natural(wanted)
@@ -80,11 +79,8 @@ def _python_processes(proc: Path) -> dict[int, tuple[str, ...]]:
 
 
 def _has_torch(pid: int, proc: Path) -> bool:
-    try:
-        text = (proc / str(pid) / "maps").read_text(errors="replace")
-    except OSError:
-        return False
-    return any(mark in text for mark in _TORCH_LIBRARIES)
+    mappings = read_proc_file(proc / str(pid) / "maps")
+    return any(library in mappings for library in _TORCH_LIBRARIES)
 
 
 def _name(home: Path) -> str:
@@ -96,13 +92,7 @@ def _name(home: Path) -> str:
 
 def _ancestors(pid: int, proc: Path) -> set[int]:
     found: set[int] = set()
-    while pid > 1:
-        try:
-            fields = (proc / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
-        except OSError:
-            break
-        pid = natural(fields[1]) or 0 if len(fields) > 1 else 0
-        if pid in found:  # the id was reused meanwhile
-            break
+    while pid > 1 and (stat := stat_of(pid, proc=proc)) is not None and stat.parent not in found:
+        pid = stat.parent  # seen before only if the id was reused meanwhile
         found.add(pid)
     return found

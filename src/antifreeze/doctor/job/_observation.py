@@ -71,7 +71,6 @@ class Stack:
     tid: int
     name: str = ""
     frames: tuple[Frame, ...] = ()
-    holds_gil: bool = False
     sample: str = ""
     """The index of the sample that torch asks the dataset for, if visible."""
 
@@ -141,14 +140,10 @@ class Snapshot:
 class Machine:
     """The machine as the job sees it."""
 
-    cores: int = 0
     shm_nbytes: int = 0
     shm_free_nbytes: int = 0
     shm_failed: int = 0
     """Number of empty shared memory files: torch leaves them behind when there is no room."""
-    memory_nbytes: int = 0
-    memory_free_nbytes: int = 0
-    oom_kills: int = 0
     group: GroupMemory = dataclasses.field(default_factory=GroupMemory)
     """Of the control groups of the job's first process."""
     last_error: str = ""

@@ -8,13 +8,22 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from antifreeze.core import children_of, natural, one_line, open_regular, redact_command, seconds
-from antifreeze.diagnosis import oom_kills, read_proc, rss_of
+from antifreeze.core import (
+    PROC,
+    children_of,
+    natural,
+    one_line,
+    open_regular,
+    pairs_of,
+    read_proc_file,
+    redact_command,
+    seconds,
+)
+from antifreeze.diagnosis import read_proc, rss_of
 from antifreeze.doctor._cgroup import memory_of
 from antifreeze.doctor.job._observation import Machine, Process, Thread
 from antifreeze.doctor.job._wait_channels import FileTarget, Wait, libraries_of, place_of, wait_of
 
-_PROC = Path("/proc")
 _SIGCHLD_BIT = 1 << 16
 _MAX_PROCESSES = 512
 _MAX_THREADS = 64
@@ -25,7 +34,7 @@ _RISKY_STATES = ("D", "Z", "X", "")
 """A process that waits for a dead disk may hold the lock that reading its command line and maps needs."""
 
 
-def tree(root: int, *, proc: Path = _PROC) -> list[int]:
+def tree(root: int, *, proc: Path = PROC) -> list[int]:
     """Return a process and all below it, parents before their children."""
     found = [root]
     for pid in found:
@@ -35,19 +44,19 @@ def tree(root: int, *, proc: Path = _PROC) -> list[int]:
     return found[:_MAX_PROCESSES]
 
 
-def read_process(pid: int, *, closely: bool = True, proc: Path = _PROC) -> Process | None:
+def read_process(pid: int, *, closely: bool = True, proc: Path = PROC) -> Process | None:
     """Return what ``/proc`` says about a process, or None if it exited; ``closely``: with its main thread's wait."""
     home = proc / str(pid)
-    fields = _text(home / "stat").rpartition(")")[2].split()
+    fields = read_proc_file(home / "stat").rpartition(")")[2].split()
     if len(fields) < 15:
         return None
-    status = dict(line.partition(":")[::2] for line in _text(home / "status").splitlines())
-    moved = dict(line.partition(":")[::2] for line in _text(home / "io").splitlines())
+    status = pairs_of(read_proc_file(home / "status"))
+    moved = pairs_of(read_proc_file(home / "io"))
     safe = fields[0] not in _RISKY_STATES
     return Process(
         pid=pid,
         parent=_number(fields[1]),
-        name=_text(home / "comm").strip(),
+        name=read_proc_file(home / "comm").strip(),
         program=_link(home / "exe").rpartition("/")[2],
         command=redact_command(command_of(pid, proc=proc)) if safe else (),
         folder=_link(home / "cwd"),
@@ -57,36 +66,31 @@ def read_process(pid: int, *, closely: bool = True, proc: Path = _PROC) -> Proce
         written_bytes=_number(moved.get("wchar", "")),
         rss_nbytes=rss_of(pid, proc=proc),
         files=sum(1 for _ in _entries(home / "fd")),
-        max_files=_max_files(_text(home / "limits")),
+        max_files=_max_files(read_proc_file(home / "limits")),
         ignores_sigchld=bool(_mask(status.get("SigIgn", "")) & _SIGCHLD_BIT),
         rank=_rank(home) if safe else None,
         threads=tuple(_threads(pid, closely and safe, proc)),
     )
 
 
-def command_of(pid: int, *, proc: Path = _PROC) -> tuple[str, ...]:
+def command_of(pid: int, *, proc: Path = PROC) -> tuple[str, ...]:
     """Return the command line of a process."""
-    return tuple(_text(proc / str(pid) / "cmdline").rstrip("\0").split("\0"))
+    return tuple(read_proc_file(proc / str(pid) / "cmdline").rstrip("\0").split("\0"))
 
 
-def read_machine(pid: int, *, proc: Path = _PROC) -> Machine:
-    """Return the machine as a job sees it: /dev/shm, memory, and the control group."""
+def read_machine(pid: int, *, proc: Path = PROC) -> Machine:
+    """Return the machine as a job sees it: /dev/shm, its control group, and its last error."""
     folder = proc / str(pid) / "root/dev/shm"
     ours = tuple(f"torch_{member}_" for member in tree(pid, proc=proc))
     try:
         shm = shutil.disk_usage(folder)
     except OSError:
         shm = None
-    memory = dict(line.partition(":")[::2] for line in _text(proc / "meminfo").splitlines())
     last_error = _last_error(proc / str(pid) / "fd" / "2")
     return Machine(
-        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 0,
         shm_nbytes=shm.total if shm else 0,
         shm_free_nbytes=shm.free if shm else 0,
         shm_failed=sum(1 for name in _entries(folder) if name.startswith(ours) and _is_empty(folder / name)),
-        memory_nbytes=1024 * _number(memory.get("MemTotal", "").replace("kB", "")),
-        memory_free_nbytes=1024 * _number(memory.get("MemAvailable", "").replace("kB", "")),
-        oom_kills=oom_kills(),
         group=memory_of(pid, root=proc.parent),
         last_error=last_error,
         is_shm_exhausted=_is_shm_exhausted(last_error),
@@ -128,10 +132,10 @@ def _threads(pid: int, closely: bool, proc: Path) -> Iterator[Thread]:
         wait = wait_of(pid, seen, libraries, proc=proc) if closely and tid == pid else Wait()
         place = place_of(pid, seen, may_read=may_read, proc=proc) if tid == pid else FileTarget()
         ran_s = _ran_s(home / "sched")
-        fields = _text(home / "stat").rpartition(")")[2].split()
+        fields = read_proc_file(home / "stat").rpartition(")")[2].split()
         yield Thread(
             tid=tid,
-            name=_text(home / "comm").strip(),
+            name=read_proc_file(home / "comm").strip(),
             state=seen.state,
             wchan=seen.wchan,
             syscall=seen.syscall,
@@ -155,16 +159,13 @@ def _ran_s(path: Path) -> float:
     """Return when a thread last ran, by the clock of the scheduler; 0 where the kernel does not say."""
     if path.parent.name == "thread-self":
         time.sleep(0.002)  # so that this thread itself has just started to run
-    for line in _text(path).splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() == "se.exec_start":
-            return seconds(value, 0.0) / 1000
-    return 0.0
+    ran = pairs_of(read_proc_file(path)).get("se.exec_start", "")
+    return seconds(ran.removeprefix(":"), 0.0) / 1000
 
 
 def _rank(home: Path) -> int | None:
     """Return the rank that the launcher assigned to a process. Nothing else of the environment is kept."""
-    pairs = dict(word.partition("=")[::2] for word in _text(home / "environ").split("\0"))
+    pairs = dict(word.partition("=")[::2] for word in read_proc_file(home / "environ").split("\0"))
     said = (natural(pairs.get(name, "")) for name in _RANK_VARIABLES)
     return next((rank for rank in said if rank is not None), None)
 
@@ -191,13 +192,6 @@ def _is_empty(path: Path) -> bool:
 def _link(path: Path) -> str:
     try:
         return os.fsencode(path.readlink()).decode("utf-8", "replace")
-    except OSError:
-        return ""
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8", "replace")
     except OSError:
         return ""
 

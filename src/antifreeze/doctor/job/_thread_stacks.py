@@ -147,7 +147,6 @@ def _stack(thread: dict[str, Any]) -> Stack:
         tid=int(thread["os_thread_id"] or 0),
         name=thread["thread_name"] or "",
         frames=frames,
-        holds_gil=bool(thread["owns_gil"]),
         sample=next((name for frame in thread["frames"] if (name := _sample(frame))), ""),
     )
 

@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from antifreeze.core import one_line
+from antifreeze.core import PROC, natural, one_line, read_proc_file
 from antifreeze.diagnosis import ProcSnapshot, TargetKind
 
-_PROC = Path("/proc")
 _TIMER_ABSTIME = 1
 _FUTEX_PRIVATE_FLAG = 128
 _FUTEX_WAIT_BITSET, _FUTEX_LOCK_PI = 9, 6
@@ -71,7 +70,7 @@ class Mount(NamedTuple):
     device: str = ""
 
 
-def wait_of(pid: int, seen: ProcSnapshot, libraries: Sequence[Mapped], *, proc: Path = _PROC) -> Wait:
+def wait_of(pid: int, seen: ProcSnapshot, libraries: Sequence[Mapped], *, proc: Path = PROC) -> Wait:
     """Return what the system call of a thread says about its wait."""
     arguments = seen.arguments
     if len(arguments) < 7:  # six, then the stack pointer
@@ -88,29 +87,22 @@ def wait_of(pid: int, seen: ProcSnapshot, libraries: Sequence[Mapped], *, proc: 
         )
 
 
-def libraries_of(pid: int, *, proc: Path = _PROC) -> tuple[Mapped, ...]:
+def libraries_of(pid: int, *, proc: Path = PROC) -> tuple[Mapped, ...]:
     """Return the code of libraries that a process has mapped, in the order of addresses."""
-    try:
-        text = (proc / str(pid) / "maps").read_text(errors="replace")
-    except OSError:
-        return ()
-    found = (_EXECUTABLE_MAPPING.match(line) for line in text.splitlines())
+    mappings = read_proc_file(proc / str(pid) / "maps")
+    found = (_EXECUTABLE_MAPPING.match(line) for line in mappings.splitlines())
     rows = [Mapped(int(match[1], 16), int(match[2], 16), match[3].rpartition("/")[2]) for match in found if match]
     return tuple(row for row in rows if not _RUNTIME.match(row.name))
 
 
-def place_of(pid: int, seen: ProcSnapshot, *, may_read: bool, proc: Path = _PROC) -> FileTarget:
+def place_of(pid: int, seen: ProcSnapshot, *, may_read: bool, proc: Path = PROC) -> FileTarget:
     """Return the file that a system call is about. ``may_read``: the memory of the process may be read for it."""
     path = seen.syscall_target.text if seen.syscall_target.kind is TargetKind.FILE else ""
     if not path and may_read:
         path = _path_argument(pid, seen, proc)
     if not path:
         return FileTarget()
-    try:
-        table = (proc / str(pid) / "mountinfo").read_text(errors="replace")
-    except OSError:
-        table = ""
-    mount = mount_of(path, table)
+    mount = mount_of(path, read_proc_file(proc / str(pid) / "mountinfo"))
     return FileTarget(path, mount.description, sectors_of(mount.device, proc.parent / "sys"))
 
 
@@ -130,11 +122,8 @@ def mount_of(path: str, table: str) -> Mount:
 
 def sectors_of(device: str, system: Path) -> int:
     """Return how many sectors a device has read and written so far: 0 if it is not a local disk."""
-    try:
-        counts = (system / "dev" / "block" / device / "stat").read_text().split()
-        return int(counts[2]) + int(counts[6])
-    except (OSError, ValueError, IndexError):
-        return 0
+    counts = [natural(word) or 0 for word in read_proc_file(system / "dev" / "block" / device / "stat").split()]
+    return counts[2] + counts[6] if len(counts) > 6 else 0
 
 
 def _unescaped(text: str) -> str:

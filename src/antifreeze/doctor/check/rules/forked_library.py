@@ -157,10 +157,7 @@ def check(context: ScriptContext) -> Iterator[Violation]:
         in_trainer = [use for use in placement.in_trainer(loader) if use.library in in_workers]
         if in_trainer:
             use = min(in_trainer, key=lambda use: use.node.lineno)
-            problem = (
-                f"{use.library} is used in the trainer (line {use.node.lineno}), so its threads run there, and in "
-                "these forked workers."
-            )
+            problem = f"{use.library} is used in the trainer (line {use.node.lineno}) and in these forked workers."
             yield Violation(loader.call, problem, _SPAWN)
 
 
@@ -175,6 +172,6 @@ RULE = Rule(
     weight=Weight.FREEZE,
     section="fork",
     title="Library with threads used before and after a fork",
-    explanation="Forked workers lack the library's threads: the first call that needs them hangs or fails.",
+    explanation="Its threads exist only in the trainer: the first call in a worker that needs them hangs or fails.",
     check=check,
 )

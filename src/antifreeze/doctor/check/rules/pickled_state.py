@@ -59,13 +59,13 @@ _MAX_PARTS = 200
 
 
 class HandleKind(enum.Enum):
-    """What belongs to one process."""
+    """What belongs to one process. The value is the code of the rule."""
 
-    LOCK = enum.auto()
-    THREAD = enum.auto()
-    FILE = enum.auto()
-    CONNECTION = enum.auto()
-    ITERATOR = enum.auto()
+    LOCK = "shared-lock"
+    THREAD = "shared-thread"
+    FILE = "shared-file"
+    CONNECTION = "shared-connection"
+    ITERATOR = "shared-iterator"
 
 
 _MAKERS = (
@@ -212,9 +212,9 @@ def _is_context(name: str, script: Script) -> bool:
     )
 
 
-def _rule(kind: HandleKind, code: str, section: str, title: str, explanation: str) -> ScriptRule:
+def _rule(kind: HandleKind, section: str, title: str, explanation: str) -> ScriptRule:
     return Rule(
-        code=code,
+        code=kind.value,
         weight=Weight.FREEZE,
         section=section,
         title=title,
@@ -226,7 +226,6 @@ def _rule(kind: HandleKind, code: str, section: str, title: str, explanation: st
 RULES = (
     _rule(
         HandleKind.LOCK,
-        "shared-lock",
         "lock",
         "Lock or queue shared with workers",
         "If its holder is killed, or a thread holds it during a fork, it is never released and all workers wait "
@@ -234,28 +233,24 @@ RULES = (
     ),
     _rule(
         HandleKind.THREAD,
-        "shared-thread",
         "fork",
         "Thread pool shared with workers",
         "A fork does not copy threads: work submitted to it never runs, and the loader waits forever.",
     ),
     _rule(
         HandleKind.FILE,
-        "shared-file",
         "notpicklable",
         "Open file shared with workers",
         "Forked workers share its position and read what another one asked for; other workers cannot be sent it.",
     ),
     _rule(
         HandleKind.CONNECTION,
-        "shared-connection",
         "notpicklable",
         "Connection shared with workers",
         "Once connected, forked workers use the same connection and read each other's answers.",
     ),
     _rule(
         HandleKind.ITERATOR,
-        "shared-iterator",
         "notpicklable",
         "Iterator shared with workers",
         "It cannot be pickled, and all forked workers start at the same position.",

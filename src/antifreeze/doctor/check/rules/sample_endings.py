@@ -28,7 +28,7 @@ def check_stop_iteration(context: ScriptContext) -> Iterator[Violation]:
     for dataset, function, node, name in _raised(context):
         if name == "StopIteration" and function.name != "__next__" and not dataset.is_iterable:
             change = "- raise StopIteration\n+ raise IndexError(index)"
-            yield Violation(node, "__getitem__ raises StopIteration.", change)
+            yield Violation(node, f"{function.name} raises StopIteration.", change)
 
 
 def check_local_error(context: ScriptContext) -> Iterator[Violation]:
