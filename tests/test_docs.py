@@ -104,9 +104,9 @@ NUMBERS = {
     r"\((\d+)\s+s?\s?by default\)": int(_reading.STALL_LIMIT_S),
     r"has waited for (\d+) s": int(_policy.WARN_S),
     r"as many as it makes in about (\d+) ms": int(1000 * _prefetch._GROUP_S),
-    r"at most (\d+), and no more than": _prefetch._MOST,
+    r"at most (\d+), and no more than": _prefetch._MAX_QUOTA,
     r"and no more than (\d+) MB": _prefetch._GROUP_NBYTES >> 20,
-    r"or more than (\d+) \(three for each worker": _worker_failures._IN_VAIN,
+    r"or more than (\d+) \(three for each worker": _worker_failures._MAX_LOSSES_WITHOUT_PROGRESS,
     r"losses in an epoch\*\* \(default (\d+)\)": inspect.signature(af.StreamingDataLoader)
     .parameters["max_restarts"]
     .default,
@@ -128,9 +128,9 @@ def test_numbers_that_the_pages_have_in_words() -> None:
     """An eighth of the memory; two workers for a sample, four for a batch; three deaths at the start; one second."""
     found = (
         _memory_limit.SHARE,
-        _task_table.SAMPLE_DEATHS,
-        _task_table.TASK_DEATHS,
-        _pool._EARLY_DEATHS,
+        _task_table.SAMPLE_LOSSES,
+        _task_table.TASK_LOSSES,
+        _pool._MAX_EARLY_EXITS,
         _pool.GRACE_S,
     )
 

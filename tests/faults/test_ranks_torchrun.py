@@ -157,7 +157,7 @@ def test_a_stuck_worker_of_one_rank_is_named_on_every_rank_and_healed(job: Job) 
     assert all(re.search(r"its worker \d+ \(pid \d+\) stalled for .* at sample \d+ of Numbers", line) for line in lines)
     words = ("in fetch", "it sleeps", "rank_programs.py:", "in __getitem__", "[cause: sleeping]")
     assert [(word, line) for word in words for line in lines if word not in line] == []
-    assert "its batches are made again by another worker" in job.text(f"log-{job.culprit}")
+    assert "another worker redoes its batches" in job.text(f"log-{job.culprit}")
     job.check_samples()
 
 

@@ -131,7 +131,7 @@ class Kept:
         pass
 
 kept = Kept(0)
-the_supervisor().keep(kept)
+the_supervisor().supervise(kept)
 the_supervisor().end(Kept(200_000))  # and the program is over while our thread lets go of these
 """
 
@@ -685,7 +685,10 @@ def test_an_interpreter_that_does_not_come_up_is_an_error(does: str, run: Run, t
     ("program", "words"),
     [
         (None, "ConfigError: sys.executable is empty, so no worker"),
-        ("/opt/train", "ConfigError: sys.executable is /opt/train, a packed program, so no worker"),
+        (
+            "/opt/train",
+            "ConfigError: cannot start workers: expected sys.executable to be a Python interpreter, got /opt/train",
+        ),
         ("/opt/python3", "WorkerDied: a worker could not be started or reached: [Errno 2] No such file"),
     ],
 )

@@ -471,7 +471,7 @@ def test_a_sample_that_kills_two_workers_is_named(engine: str, kind: str) -> Non
     found = []
     with pytest.raises(af.WorkerDied) as caught:
         found.extend(numbers_of(batch) for batch in loader)
-    name = {"map": "sample 17 of Numbers", "iterable": "of share 1", "streaming": "row 17"}[engine]
+    name = {"map": "sample 17 of Numbers", "iterable": "of shard 1", "streaming": "row 17"}[engine]
 
     assert name in str(caught.value) or (engine == "iterable" and "sample 8" in str(caught.value))
     assert caught.value.facts["cause"] == CAUSES[kind]

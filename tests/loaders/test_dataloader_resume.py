@@ -375,14 +375,14 @@ def test_shares_that_are_not_the_same_again_are_refused() -> None:
     list(itertools.islice(batches, 3))
     state = saved(loader)
     again = resumed(state, Stream(wild=True))
-    with pytest.raises(af.StateMismatch, match=r"does not fit this dataset: the first [12] batches of share [01]"):
+    with pytest.raises(af.StateMismatch, match=r"does not fit this dataset: the first [12] batches of shard [01]"):
         list(again)
     again = resumed(state, Stream(wild=True), strict=False)
     assert len([sample for batch in again for sample in batch]) == LENGTH - 9
     del batches
     loader = loader_of(Stream(wild=True), num_workers=1)
     (_,) = itertools.islice(loader, 1)
-    with pytest.raises(af.StateMismatch, match="does not fit this dataset: the first 1 batches of share 0"):
+    with pytest.raises(af.StateMismatch, match="does not fit this dataset: the first 1 batches of shard 0"):
         next(iter(resumed(saved(loader), Stream(wild=True), num_workers=0)))
 
 

@@ -252,7 +252,7 @@ def test_a_shard_that_has_more_than_when_it_was_saved_is_refused() -> None:
     list(itertools.islice(loader, 6))
     state = saved(loader)
     assert [share[::2] for share in state["shares"]] == [[4, 0], [2, 1]]
-    with pytest.raises(ValueError, match="share 1 had ended after 2 batches when the state was saved, and now it has"):
+    with pytest.raises(ValueError, match="shard 1 had ended after 2 batches when the state was saved, and now it has"):
         list(resumed(state, Longer(), 2))
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from antifreeze.pool._lineage import _WAIT_S, Grown, Lineage
-from antifreeze.pool._template import _MAX_ROUNDS, Learned, Template
+from antifreeze.pool._lineage import _IMPORT_TIMEOUT_S, ForkProcess, Lineage
+from antifreeze.pool._template import _MAX_ROUNDS, ExtraModules, Template
 
 
 def a_template() -> Template:
@@ -25,7 +25,7 @@ def a_server() -> Any:
 
 def test_names_are_learned_once_in_the_order_of_the_worker() -> None:
     """A module comes after those that it needs."""
-    learned = Learned()
+    learned = ExtraModules()
     learned.add(["b", "a"])
     learned.add(["a", "c", "b"])
 
@@ -34,7 +34,7 @@ def test_names_are_learned_once_in_the_order_of_the_worker() -> None:
 
 def test_after_harm_only_what_was_harmless_is_known() -> None:
     """And nothing is added to it."""
-    learned = Learned()
+    learned = ExtraModules()
     learned.add(["a", "b"])
     learned.give_up(1)
     learned.add(["c"])
@@ -44,7 +44,7 @@ def test_after_harm_only_what_was_harmless_is_known() -> None:
 
 def test_a_module_at_a_time_is_learned_for_some_rounds_only() -> None:
     """Each round is a process. To import the same ones again is none."""
-    learned = Learned()
+    learned = ExtraModules()
     for number in range(_MAX_ROUNDS + 3):
         learned.add([f"module {number}"])
         for _ in range(3):
@@ -56,41 +56,41 @@ def test_a_module_at_a_time_is_learned_for_some_rounds_only() -> None:
 def test_a_process_learns_what_it_has_not_and_takes_over_when_it_has() -> None:
     """One at a time. What comes meanwhile is for the next one."""
     template, servers = a_template(), [a_server() for _ in range(2)]
-    place = Lineage(weakref.ref(template))
-    template.learned.add(["a"])
-    assert place.to_import() == ()  # there is no process that it could be forked from
-    place.processes = [Grown(servers[0])]
-    assert place.to_import() == ("a",)
-    place.learner = Grown(servers[1], template.learned.begin())
-    template.learned.add(["b"])
-    assert place.to_import() == ()
-    assert place.server is servers[0]
-    place.grow()
+    lineage = Lineage(weakref.ref(template))
+    template.extra_modules.add(["a"])
+    assert lineage.to_import() == ()  # there is no process that it could be forked from
+    lineage.processes = [ForkProcess(servers[0])]
+    assert lineage.to_import() == ("a",)
+    lineage.importer = ForkProcess(servers[1], template.extra_modules.begin())
+    template.extra_modules.add(["b"])
+    assert lineage.to_import() == ()
+    assert lineage.server is servers[0]
+    lineage.promote_importer()
 
-    assert place.server is servers[1]
-    assert place.to_import() == ("b",)
+    assert lineage.server is servers[1]
+    assert lineage.to_import() == ("b",)
 
 
 def test_without_the_last_process_the_one_before_forks_workers() -> None:
     """And what the last one had imported is to be imported again."""
     template, servers = a_template(), [a_server() for _ in range(3)]
-    template.learned.add(["a"])
-    place = Lineage(weakref.ref(template), processes=[Grown(servers[0]), Grown(servers[1], 1)])
-    place.learner = Grown(servers[2], 1)
-    assert [place.forget(server) for server in (servers[2], servers[1], a_server())] == [True, True, False]
+    template.extra_modules.add(["a"])
+    lineage = Lineage(weakref.ref(template), processes=[ForkProcess(servers[0]), ForkProcess(servers[1], 1)])
+    lineage.importer = ForkProcess(servers[2], 1)
+    assert [lineage.forget(server) for server in (servers[2], servers[1], a_server())] == [True, True, False]
 
-    assert place.server is servers[0]
-    assert place.to_import() == ("a",)
+    assert lineage.server is servers[0]
+    assert lineage.to_import() == ("a",)
 
 
 def test_workers_wait_for_a_learner_but_not_for_long() -> None:
     """They can do without."""
-    place = Lineage(weakref.ref(a_template()))
-    assert not place.is_waited_for(0.0)
-    place.learner = Grown(a_server(), 1, began_s=100.0)
+    lineage = Lineage(weakref.ref(a_template()))
+    assert not lineage.should_wait(0.0)
+    lineage.importer = ForkProcess(a_server(), 1, began_s=100.0)
 
-    assert place.is_waited_for(100.0)
-    assert not place.is_waited_for(100.0 + _WAIT_S)
+    assert lineage.should_wait(100.0)
+    assert not lineage.should_wait(100.0 + _IMPORT_TIMEOUT_S)
 
 
 def test_only_what_the_trainer_has_is_learned_and_its_files_are_remembered(
@@ -105,5 +105,5 @@ def test_only_what_the_trainer_has_is_learned_and_its_files_are_remembered(
     template = a_template()
     names = ("not_there_of_tests", "own_of_tests", "json", "by_value_of_tests")
 
-    assert template.to_learn(names, {"by_value_of_tests"}) == ("own_of_tests", "json")
+    assert template.select_extra_modules(names, {"by_value_of_tests"}) == ("own_of_tests", "json")
     assert list(template.sources) == ["own_of_tests"]

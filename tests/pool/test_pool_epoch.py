@@ -36,8 +36,8 @@ def test_answers_to_what_was_asked_before_an_error_are_not_taken() -> None:
     second = PoolEpoch(pool, source, task_table, tuner, history, number=0, decide=None)
     assert [task.step for task in task_table.give(1, 2)] == [1, 3]
 
-    assert not second.came_back(1, Result(0, 3, packed=MADE, ended=True, run=first.run), worker)
+    assert not second.on_result(1, Result(0, 3, packed=MADE, ended=True, run=first.run), worker)
     assert [task_table.holds(1, step) for step in (1, 3)] == [True, True]
     assert not source.is_over(1)
-    assert second.came_back(1, Result(0, 1, packed=MADE, run=second.run), worker)
+    assert second.on_result(1, Result(0, 1, packed=MADE, run=second.run), worker)
     assert [task_table.holds(1, step) for step in (1, 3)] == [False, True]

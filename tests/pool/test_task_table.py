@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 )
 
 from antifreeze.pool import Poison, TaskTable
-from antifreeze.pool._task_table import SAMPLE_DEATHS, TASK_DEATHS
+from antifreeze.pool._task_table import SAMPLE_LOSSES, TASK_LOSSES
 from antifreeze.worker import Task
 
 MOST_WORKERS = 4
@@ -43,7 +43,7 @@ class Workers(RuleBasedStateMachine):
         """Of each task: "waiting", a slot, "aside", or ("back", outcome)."""
         self.delivered: list[int] = []
         self.came_back: list[int] = []
-        self.deaths: dict[tuple[int, int, int], int] = {}
+        self.losses: dict[tuple[int, int, int], int] = {}
         self.last: Any = None
 
     def pin(self, step: int) -> int | None:
@@ -113,13 +113,13 @@ class Workers(RuleBasedStateMachine):
         if where is None or at not in mine:
             assert poison is None
             return multiple()
-        self.deaths[where] = self.deaths.get(where, 0) + 1
-        of_task = sum(count for (step, _, _), count in self.deaths.items() if step == at)
+        self.losses[where] = self.losses.get(where, 0) + 1
+        of_task = sum(count for (step, _, _), count in self.losses.items() if step == at)
 
-        assert self.task_table.deaths(at) == of_task
-        if self.deaths[where] >= SAMPLE_DEATHS:
+        assert self.task_table.num_losses(at) == of_task
+        if self.losses[where] >= SAMPLE_LOSSES:
             assert poison == Poison(at, position)
-        elif of_task >= TASK_DEATHS:
+        elif of_task >= TASK_LOSSES:
             assert poison == Poison(at, -1)
         else:
             assert poison is None
@@ -130,11 +130,11 @@ class Workers(RuleBasedStateMachine):
     @rule(data=st.data())
     def forgive(self, data: st.DataObject) -> None:
         """A worker was lost for another reason than where it stood."""
-        counted = [where for where, count in sorted(self.deaths.items()) if count]
+        counted = [where for where, count in sorted(self.losses.items()) if count]
         if counted:
             where = data.draw(st.sampled_from(counted))
             self.task_table.forgive(where)
-            self.deaths[where] -= 1
+            self.losses[where] -= 1
 
     def is_aside(self, poison: Poison) -> bool:
         return self.place.get(poison.step) == "aside"
@@ -143,11 +143,11 @@ class Workers(RuleBasedStateMachine):
     def again(self, poison: tuple[Poison, Any]) -> None:
         step, position = poison[0].step, poison[0].position
         if self.is_aside(poison[0]):
-            self.task_table.again(step, task_of(step, (position,)))
+            self.task_table.retry(step, task_of(step, (position,)))
             self.place[step] = "waiting"
-            self.deaths = {where: count for where, count in self.deaths.items() if where[0] != step}
+            self.losses = {where: count for where, count in self.losses.items() if where[0] != step}
 
-            assert self.task_table.deaths(step) == 0
+            assert self.task_table.num_losses(step) == 0
             assert self.task_table.task(step).skip == (position,)
 
     @rule(poison=consumes(poisons))
@@ -275,14 +275,14 @@ def test_a_worker_that_stood_at_a_task_of_another_blames_nobody() -> None:
     given(task_table, 1, 1)
 
     assert [task_table.lost(0, (1, 0, 4)) for _ in range(5)] == [None] * 5
-    assert task_table.deaths(1) == 0
+    assert task_table.num_losses(1) == 0
 
 
 def test_poison_that_nobody_has_decided_about_is_not_forgotten() -> None:
     """The epoch was left because of another error while it was being found out how the worker had ended."""
     task_table = TaskTable(1)
     task_table.add(task_of(0))
-    for _ in range(SAMPLE_DEATHS):
+    for _ in range(SAMPLE_LOSSES):
         given(task_table, 0)
         poison = task_table.lost(0, (0, 0, 4))
     assert poison is not None

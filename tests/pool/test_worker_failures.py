@@ -28,7 +28,7 @@ def member_of(slot: int) -> Any:
         record=RECORD,
         finding=None,
         sample=None,
-        died_early=False,
+        exited_early=False,
         read_stacks=lambda: "",
     )
 
@@ -36,7 +36,7 @@ def member_of(slot: int) -> Any:
 def test_the_second_at_a_place_does_not_end_the_epoch_before_the_first_is_told_of() -> None:
     """Exit codes come in any order, and the error that follows from the second ends everything."""
     config = SimpleNamespace(num_workers=2, max_restarts=100, on_error="raise")
-    pool: Any = SimpleNamespace(config=config, exits={}, early_deaths=Counter(), cannot_start=False, fatal=None)
+    pool: Any = SimpleNamespace(config=config, exits={}, early_exits=Counter(), cannot_start=False, fatal=None)
     source, task_table, history = IndexTasks(iter([[7, 13]]), epoch=0, seed=0, dataset="D"), TaskTable(2), History(2, 2)
     found = source.next()
     assert found is not None

@@ -1,4 +1,4 @@
-"""What a pool is told: the user's settings, and who gives it tasks."""
+"""The user's settings for a pool, and the interface through which it gets tasks."""
 
 from __future__ import annotations
 
@@ -12,46 +12,46 @@ from antifreeze.worker import Result
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolConfig:
-    """What the user has set, for all workers alike."""
+    """User settings that apply to all workers."""
 
     num_workers: int
     dataset: str
-    """How messages call it."""
+    """Name of the dataset in messages."""
     on_error: str = "raise"
     limits: StallLimits = field(default_factory=StallLimits)
     max_restarts: int = 100
     memory_limit: int | None = None
     waits_for_all: bool = False
-    """Whether an epoch ends only after every worker has started: one whose ``worker_init_fn`` fails must be heard."""
+    """Whether an epoch ends only after every worker has started, so that a failing ``worker_init_fn`` is reported."""
 
 
 class TaskDispatcher(Protocol):
-    """Who gives the tasks: one epoch. Called with the pool's lock held, by the trainer's thread or the supervisor."""
+    """Assigns the tasks of one epoch. Called with the pool's lock held, by the trainer's thread or the supervisor."""
 
-    def came_back(self, slot: int, result: Result, worker: WorkerHandle) -> bool:
-        """Hear of a result; tell whether somebody will take it."""
+    def on_result(self, slot: int, result: Result, worker: WorkerHandle) -> bool:
+        """Record a result; return True if its batch will be delivered."""
         ...
 
     def started(self, seconds: float) -> None:
-        """Hear that a worker is ready, and how long it took."""
+        """Record that a worker is ready, and its startup time."""
         ...
 
-    def lost_while_loading(self, pid: int, why: Finding) -> None:
-        """Hear that the process which loads the payload for all workers was lost."""
+    def on_loading_process_lost(self, pid: int, why: Finding) -> None:
+        """Handle the loss of the process that loads the payload for all workers."""
         ...
 
-    def was_lost(self, worker: WorkerHandle) -> None:
-        """Hear that a worker is gone, with all that it had."""
+    def on_worker_lost(self, worker: WorkerHandle) -> None:
+        """Handle the loss of a worker and of the tasks it held."""
         ...
 
     def assign(self) -> None:
-        """Give tasks to workers that have room."""
+        """Send tasks to workers below their quota."""
         ...
 
-    def looked_s_ago(self) -> float:
-        """Tell how long ago somebody looked."""
+    def seconds_since_check(self) -> float:
+        """Return the time since the last check."""
         ...
 
-    def look(self) -> None:
-        """Look whether every worker moves."""
+    def check(self) -> None:
+        """Detect stalled, leaking and lost workers."""
         ...

@@ -1,14 +1,14 @@
-"""Which processes a template has, and who waits for workers from them, as the supervisor's thread knows it.
+"""The processes of one template, and the requests queued at it, as known to the supervisor's thread.
 
     base ──forks──▶ process that has loaded the payload ──forks──▶ process that has imported more ──forks──▶ ...
 
-The last process that is ready forks workers. What workers import while they work, a fork of it imports (the learner),
-and takes its place once that was done and it may be forked.
+The last process that is ready forks workers. Modules that workers import while running are imported by a fork of it
+(the importer), which then replaces it if it is still safe to fork.
 
-# Invariant: a process that forks workers is told to import nothing. An import that starts a thread, crashes or never
-# ends costs the learner, which has no workers yet: nobody else is disturbed, and workers are forked as before.
-# Tried: importing in the process that forks workers. They are its children, so that it could not be replaced before the
-# last of them had ended, and one that had to be killed took them along.
+# Invariant: a process that forks workers is never asked to import anything. An import that starts a thread, crashes or
+# hangs costs the importer, which has no workers yet: nothing else is disturbed, and workers are forked as before.
+# Tried: importing in the process that forks workers. They are its children, so it could not be replaced before the last
+# of them had exited, and killing it killed them all.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from antifreeze.forkserver import Spawn, Terminate
 from antifreeze.pool._servers import Server
 from antifreeze.pool._template import Template
 
-_WAIT_S = 10.0
-"""How long workers wait for what they would have to import by themselves otherwise, which takes as long."""
+_IMPORT_TIMEOUT_S = 10.0
+"""How long requests wait for the importer. Workers would otherwise import the same modules, which takes as long."""
 
 
 @dataclass(slots=True)
 class Request:
-    """Something to do: start a template, fork a worker from it, have it learn, or end a worker."""
+    """A request: start a template, fork a worker from it, add modules to it, or terminate a worker."""
 
     message: Spawn | Terminate | None
     fds: list[int] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Request:
 
 @dataclass(slots=True, eq=False)
 class Base:
-    """A process that has imported the modules of some payloads, and of which their templates are forked."""
+    """A process that has imported the modules of some payloads, and from which their templates are forked."""
 
     server: Server
     modules: frozenset[str]
@@ -48,74 +48,74 @@ class Base:
     idle_since_s: float = 0.0
 
     def has(self, template: Template) -> bool:
-        """True if it has imported what a template needs, from the same files."""
+        """True if it has imported the modules of a template, from the same files."""
         same = all(template.sources.get(name) == found for name, found in self.sources.items())
         return same and self.modules.issuperset(template.payload.modules)
 
 
 @dataclass(slots=True, eq=False)
-class Grown:
-    """A process that has the payload, and how many of the learned modules it imports or has imported."""
+class ForkProcess:
+    """A process that has the payload, and how many of the extra modules it has imported or is importing."""
 
     server: Server
-    num_learned: int = 0
+    num_extra: int = 0
     began_s: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
 class Lineage:
-    """What the thread knows of one template, and keeps while it is used."""
+    """The supervisor's record of one template while it is in use."""
 
     template: weakref.ref[Template]
     base: Base | None = None
-    processes: list[Grown] = field(default_factory=list)
-    """Each forked from the one before; the first loads the payload, and the last one forks workers."""
-    learner: Grown | None = None
+    processes: list[ForkProcess] = field(default_factory=list)
+    """Each is forked from the previous one; the first loads the payload, the last forks workers."""
+    importer: ForkProcess | None = None
     waiting: deque[Request] = field(default_factory=deque)
     is_wanted: bool = False
-    """Whether its process shall start, also if nobody waits for a worker yet."""
+    """Whether its process should start even if no worker is requested yet."""
 
     @property
     def server(self) -> Server | None:
-        """The process that loads the payload or forks workers, if there is one."""
+        """The process that loads the payload or forks workers, if any."""
         return self.processes[-1].server if self.processes else None
 
     @property
-    def num_learned(self) -> int:
-        """How many of the learned modules the process has that forks workers."""
-        return self.processes[-1].num_learned if self.processes else 0
+    def num_extra(self) -> int:
+        """Number of extra modules imported by the process that forks workers."""
+        return self.processes[-1].num_extra if self.processes else 0
 
     def to_import(self) -> tuple[str, ...]:
-        """Return the learned modules that workers still have to import by themselves, unless a process is at it."""
+        """Return the extra modules that are not preloaded yet; empty while an importer is running."""
         template = self.template()
-        if template is None or self.learner is not None or not self.processes:
+        if template is None or self.importer is not None or not self.processes:
             return ()
-        return template.learned.names[self.num_learned :]
+        return template.extra_modules.names[self.num_extra :]
 
-    def is_waited_for(self, now_s: float) -> bool:
-        """True if workers should wait for the learner."""
-        return self.learner is not None and now_s - self.learner.began_s < _WAIT_S
+    def should_wait(self, now_s: float) -> bool:
+        """True if requests should wait for the importer."""
+        return self.importer is not None and now_s - self.importer.began_s < _IMPORT_TIMEOUT_S
 
-    def teaches(self, server: Server) -> bool:
-        """True if this process is the learner."""
-        return self.learner is not None and self.learner.server is server
+    def is_importer(self, server: Server) -> bool:
+        """True if ``server`` is the importer."""
+        return self.importer is not None and self.importer.server is server
 
-    def grow(self) -> None:
-        """Have the learner fork workers from now on."""
-        if self.learner is not None:
-            self.processes.append(self.learner)
-            self.learner = None
+    def promote_importer(self) -> None:
+        """Make the importer the process that forks workers."""
+        if self.importer is not None:
+            self.processes.append(self.importer)
+            self.importer = None
 
     def forget(self, server: Server) -> bool:
-        """Let go of a process that is gone; return whether it was one of these."""
-        if self.teaches(server):
-            self.learner = None
+        """Drop a process that is gone; return True if it belonged to this template."""
+        if self.is_importer(server):
+            self.importer = None
             return True
         before = len(self.processes)
         self.processes = [process for process in self.processes if process.server is not server]
         return len(self.processes) < before
 
     def all_servers(self) -> list[Server]:
-        """Return all processes, the ones first that were forked from others."""
+        """Return all processes, children before their parents."""
         found = [process.server for process in reversed(self.processes)]
-        return found if self.learner is None else [self.learner.server, *found]
+        return found if self.importer is None else [self.importer.server, *found]

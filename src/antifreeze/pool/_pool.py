@@ -1,4 +1,31 @@
-"""The workers of one loader: born, given tasks, listened to, replaced when they are lost, ended."""
+"""The worker pool of one loader: spawns workers, sends them tasks, receives results, replaces lost workers.
+
+Problem. User code in a worker can crash, be killed, be stopped or hang at any instruction. A loader that shares a queue
+between its workers then waits for a lock whose holder is gone, or for a batch that a feeder thread never sent.
+
+Guarantees:
+
+- A lost worker affects no other worker: each has its own socket, shared memory segments and heartbeat.
+- A lost worker is replaced, and its tasks are returned to the dispatcher. Results that it had sent are still delivered.
+- No call blocks on a worker. ``wait`` is the only method that waits, always with a timeout and without the lock.
+- After an error that makes the pool useless, ``fatal`` is set, and the next call to ``next`` raises it.
+
+Assumptions. The supervisor calls ``poll`` about five times a second and reports every spawn and exit. ``dispatcher``
+decides what is run and retried; the pool only moves messages.
+"""
+
+# Invariant: a slot holds at most one worker, and every state except GONE is left by an event of the supervisor
+# (spawned, exited) or by the closing of the channel. So no slot can stay without a worker while the pool is usable.
+# Invariant: ``lock`` is an RLock held only for bookkeeping and nonblocking I/O. The trainer's thread and the supervisor
+# both take it, and neither waits while holding it.
+# Order: messages of an exited worker are read before its loss is handled, or results it had sent would be made twice.
+# Signal-safe: ``end`` takes no lock. The garbage collector may call it in any thread, at any instruction, also while
+# that thread holds ``lock``.
+# Rejected: a thread per pool that receives results. Every batch would cost a thread switch. The thread that calls
+# ``next`` does the I/O, and the supervisor takes over only while the training loop is busy elsewhere.
+# Rejected: SIGTERM before SIGKILL. A stopped process ignores it, and user code may too. A worker owns nothing that the
+# kernel does not clean up.
+# Rejected: a time limit per batch. It cannot distinguish a slow batch from a stuck one; see ``_watch`` instead.
 
 from __future__ import annotations
 
@@ -25,68 +52,69 @@ from antifreeze.pool._worker_handle import WorkerHandle, WorkerState, make_worke
 from antifreeze.worker import Cancel, Environment, Failure, Ready, Results, Start, Task
 
 GRACE_S = 1.0
-"""How long a worker may take to finish what it is at when its loader ends."""
-_EARLY_DEATHS = 3
-_STILLBIRTHS = 10
-_BUSY_S = 0.3
+"""How long a worker may take to finish its current task when its loader ends."""
+_MAX_EARLY_EXITS = 3
+_MAX_SPAWN_RETRIES = 10
+_TRAINER_CHECK_INTERVAL_S = 0.3
 
 
 class Pool:
     """Worker processes that run one program.
 
-    Two threads enter: the one that asks for batches, and the supervisor, so that a worker that exits in a long training
-    step is replaced before its batch is missed. Both hold ``lock`` while they do, and neither waits while it holds it.
+    Two threads enter: the one that iterates over the loader, and the supervisor, so that a worker that exits during a
+    long training step is replaced before its batch is missed. Both hold ``lock`` while they do; neither waits while
+    holding it.
     """
 
     def __init__(self, program: Any, seed: int, config: PoolConfig) -> None:
         self.config = config
         self.lock = threading.RLock()
         self.dispatcher: TaskDispatcher | None = None
-        """Whose tasks these workers make. The collector may take it away at any moment."""
+        """The epoch whose tasks these workers run. The garbage collector may clear it at any moment."""
         self.workers: list[WorkerHandle | None] = [None] * config.num_workers
         self.fatal: AntifreezeError | None = None
         self.pid = os.getpid()
         self._program, self._seed = program, seed
         self.template: Template | None = None
-        """Where these workers come from."""
+        """What these workers are forked from."""
         self._templates: Templates | None = None
         self._environment: Environment | None = None
         self._gone: dict[int, WorkerHandle] = {}
-        self.early_deaths: Counter[int] = Counter()
-        """How often in a row the workers of a slot were lost before they were ready."""
-        self._stillbirths, self._closing = 0, False
+        self.early_exits: Counter[int] = Counter()
+        """Number of consecutive workers of each slot that were lost before they were ready."""
+        self._spawn_retries, self._closing = 0, False
         self._wakeup = WakeupPipe()
         self.wake = self._wakeup.notify
         self._poll: select.poll | None = None
         self.runs = itertools.count(1)
-        """Numbers for the epochs that use these workers; one that goes on after an error gets another."""
+        """Numbers for the epochs that use these workers; an epoch that resumes after an error gets a new number."""
         self.cancelled: deque[int] = deque()
-        """Those that nobody waits for any more, and that workers have not been told of."""
+        """Runs that were abandoned and whose cancellation has not been sent to the workers yet."""
         self.exits: dict[int, Callable[[int | None], None]] = {}
-        """Who waits to hear how a worker has ended, by token."""
+        """Callbacks that receive the exit code of a worker, by token."""
         self.shard_ends: dict[int, bytes] = {}
-        """The states in which iterable datasets have ended their last iteration, by slot; for workers that stay."""
+        """Dataset states at the end of the last iteration of each shard, by slot; used by persistent workers."""
 
     @property
     def is_usable(self) -> bool:
-        """Whether an epoch may have these workers."""
+        """True if an epoch can use these workers."""
         return self.fatal is None and not self._closing and self.pid == os.getpid()
 
-    # -- birth -----------------------------------------------------------------------------------------------------
+    # -- startup ---------------------------------------------------------------------------------------------------
 
     def start(self, templates: Templates) -> None:
-        """Ask for all workers. Returns before they have started."""
-        the_supervisor().keep(self)
+        """Request all workers. Returns before they have started."""
+        the_supervisor().supervise(self)
         self._templates = templates
         before = templates.current
         self.template, self._environment = templates.of(self._program)
         with self.lock:
             for slot in range(len(self.workers)):
                 self.spawn(slot)
-        del before  # Order: the modules it was forked from stay imported as long as somebody needs them
+        del before  # Order: last, so that modules imported for the previous template stay imported for the new one
 
-    def spawn(self, slot: int, *, after_a_loss: bool = False) -> None:
-        """Ask for a worker for a slot."""
+    def spawn(self, slot: int, *, is_replacement: bool = False) -> None:
+        """Request a worker for ``slot``."""
         template = self.template
         if self._closing or self.fatal is not None or template is None or self._environment is None:
             return
@@ -97,7 +125,7 @@ class Pool:
             seed=self._seed,
             environment=self._environment,
             payload=template.payload.layout,
-            sends_at_once=after_a_loss,
+            sends_at_once=is_replacement,
         )
         try:
             worker, message, fds = make_worker(slot, start, template.payload.fds())
@@ -107,27 +135,27 @@ class Pool:
         self.workers[slot], self._poll = worker, None
         the_supervisor().spawn(self, message, fds, template)
 
-    def load_failed(self, token: int, template: Template) -> None:
-        """Hear from the supervisor that user code raised while the payload was loaded."""
+    def on_load_failed(self, token: int, template: Template) -> None:
+        """Handle an error that user code raised while the payload was loaded. Called by the supervisor."""
         with self.lock:
             if template is self.template and self._worker(token) is not None:
-                self._failed(template.failure, "the process that loads it for all workers")
+                self._handle_failure(template.failure, "the process that loads it for all workers")
         self.wake()
 
-    def lost_while_loading(self, template: Template, pid: int, why: Finding) -> None:
-        """Hear from the supervisor that the process which loads the payload was lost."""
+    def on_loading_process_lost(self, template: Template, pid: int, why: Finding) -> None:
+        """Handle the loss of the process that loads the payload. Called by the supervisor."""
         with self.lock:
             if template is self.template and (dispatcher := self.dispatcher) is not None:
-                dispatcher.lost_while_loading(pid, why)
+                dispatcher.on_loading_process_lost(pid, why)
 
-    def was_prepared(self, template: Template) -> None:
-        """Hear from the supervisor that the payload was loaded."""
+    def on_prepared(self, template: Template) -> None:
+        """Record that the payload was loaded. Called by the supervisor."""
         with self.lock:
             if template is self.template and (dispatcher := self.dispatcher) is not None:
                 dispatcher.started(template.load_s)
 
     def on_spawned(self, token: int, pid: int) -> None:
-        """Hear from the supervisor that a worker has a process."""
+        """Record the process ID of a worker that was spawned. Called by the supervisor."""
         with self.lock:
             worker = self._worker(token)
             if worker is not None:
@@ -136,21 +164,21 @@ class Pool:
                     worker.state = WorkerState.LOADING
 
     def on_exited(self, token: int, code: int | None) -> None:
-        """Hear from the supervisor how a worker has ended."""
+        """Handle the exit of a worker. Called by the supervisor."""
         with self.lock:
             worker = self._worker(token)
             if worker is not None:
-                while self._receive_from(worker):  # Order: what it had sent is not lost with it
+                while self._receive_from(worker):  # Order: first, so that results it had sent are not lost
                     pass
                 self.lose(worker)
-            if (tell := self.exits.pop(token, None)) is not None:
-                tell(code)
+            if (on_exit_code := self.exits.pop(token, None)) is not None:
+                on_exit_code(code)
             if (gone := self._gone.pop(token, None)) is not None:
                 gone.close()
         self.wake()
 
     def on_fatal(self, error: AntifreezeError) -> None:
-        """Hear from the supervisor that no worker can be had."""
+        """Record that no worker can be spawned. Called by the supervisor."""
         with self.lock:
             self.fatal = error
         self.wake()
@@ -161,16 +189,16 @@ class Pool:
     # -- messages --------------------------------------------------------------------------------------------------
 
     def receive(self) -> None:
-        """Take in what workers have sent. Needs the lock."""
+        """Process messages from all workers. Needs the lock."""
         self._cancel()
         for worker in self.workers:
             if worker is not None:
                 self._receive_from(worker)
 
     def _receive_from(self, worker: WorkerHandle) -> bool:
-        """Take in some of what a worker has sent; return whether there was anything."""
+        """Process pending messages of one worker; return True if there were any."""
         try:
-            with contextlib.suppress(Closed):  # Order: what one that is gone had sent is taken in before that is
+            with contextlib.suppress(Closed):  # Order: messages that an exited worker had sent are read before its loss
                 worker.channel.flush_nowait()
             messages = worker.channel.receive_nowait()
             for message, fds in messages:
@@ -190,7 +218,7 @@ class Pool:
             worker.outbox.returned(message.returned)
             worker.inbox.apply(message.opened, fds, message.dropped)
             for result in message.results:
-                taken = (dispatcher := self.dispatcher) is not None and dispatcher.came_back(
+                taken = (dispatcher := self.dispatcher) is not None and dispatcher.on_result(
                     worker.slot, result, worker
                 )
                 if not taken and result.packed is not None:
@@ -199,24 +227,24 @@ class Pool:
                 self._add_modules(message.imported)
 
     def _add_modules(self, imported: tuple[str, ...]) -> None:
-        """Have the next workers start with what one has imported by itself."""
+        """Preload modules that a worker imported while running, so that the next workers start with them."""
         if self.template is None or self._templates is None:
             return
-        if names := self.template.to_learn(imported, self._templates.by_value):
+        if names := self.template.select_extra_modules(imported, self._templates.by_value):
             the_supervisor().add_modules(self.template, names)
 
     def _ready(self, worker: WorkerHandle, message: Ready) -> None:
         failure = message.failure
         if failure is None:
             worker.state = WorkerState.READY
-            self.early_deaths[worker.slot] = self._stillbirths = 0
+            self.early_exits[worker.slot] = self._spawn_retries = 0
             if (dispatcher := self.dispatcher) is not None:
                 dispatcher.started(message.load_s)
         else:
-            self._failed(failure, worker.name)
+            self._handle_failure(failure, worker.name)
 
-    def _failed(self, failure: Failure, who: str) -> None:
-        """Send modules by value that exist in this process only, or end with the error of the user's code."""
+    def _handle_failure(self, failure: Failure, who: str) -> None:
+        """Send a module that exists only in this process by value and restart, or fail with the user's error."""
         templates = self._templates
         if templates is None or failure.module not in sys.modules or failure.module in templates.by_value:
             self.fatal = user_error(failure, worker=who, step=-1, location=self.config.dataset)
@@ -230,39 +258,39 @@ class Pool:
 
     def give(self, worker: WorkerHandle, tasks: list[Task]) -> None:
         """Send tasks to a worker. Needs the lock."""
-        with contextlib.suppress(Closed):  # it will be noticed as lost
+        with contextlib.suppress(Closed):  # the next receive reports the loss
             worker.send(tasks)
 
-    # -- loss ------------------------------------------------------------------------------------------------------
+    # -- losses ----------------------------------------------------------------------------------------------------
 
     def lose(self, worker: WorkerHandle) -> None:
-        """Note that a worker is gone: its tasks go to others, and another one is born in its place."""
+        """Handle the loss of a worker: reassign its tasks and spawn a replacement."""
         if worker.state is WorkerState.GONE:
             return
         was, worker.state = worker.state, WorkerState.GONE
         self.workers[worker.slot] = None
         self._gone[worker.token] = worker
         self._poll = None
-        worker.died_early = was is not WorkerState.READY
-        if was is WorkerState.REQUESTED and self._stillbirths < _STILLBIRTHS:
-            # It never had a process: the fork server went before it came to it. Nothing was lost but a moment.
-            self._stillbirths += 1
+        worker.exited_early = was is not WorkerState.READY
+        if was is WorkerState.REQUESTED and self._spawn_retries < _MAX_SPAWN_RETRIES:
+            # It never had a process: the fork server exited before forking it. Ask again; no work was lost.
+            self._spawn_retries += 1
             self._end(worker, 0)
             self.spawn(worker.slot)
             return
         if (dispatcher := self.dispatcher) is not None:
-            dispatcher.was_lost(worker)
+            dispatcher.on_worker_lost(worker)
         the_supervisor().terminate(worker.token, 0)
         if not self._closing:
-            self.spawn(worker.slot, after_a_loss=True)
+            self.spawn(worker.slot, is_replacement=True)
 
     @property
     def cannot_start(self) -> bool:
-        """Whether workers die before they are ready, again and again."""
-        return max(self.early_deaths.values(), default=0) >= _EARLY_DEATHS
+        """True if workers of a slot repeatedly exit before they are ready."""
+        return max(self.early_exits.values(), default=0) >= _MAX_EARLY_EXITS
 
     def replace(self, worker: WorkerHandle) -> None:
-        """End a worker that has nothing to do, and have another one born."""
+        """Replace an idle worker with a new one."""
         self._end(worker, GRACE_S)
         self.spawn(worker.slot)
 
@@ -274,7 +302,7 @@ class Pool:
     # -- waiting ---------------------------------------------------------------------------------------------------
 
     def wait(self, seconds: float) -> None:
-        """Wait until a worker has sent something, or the supervisor has news. Needs no lock."""
+        """Wait until a worker sends a message or the supervisor calls ``wake``. Needs no lock."""
         with self.lock:
             poll = self._poll
             if poll is None:
@@ -287,9 +315,13 @@ class Pool:
             self._wakeup.drain()
 
     def poll(self) -> None:
-        """Do what has to be done while nobody asks for a batch. Called by the supervisor."""
-        if (dispatcher := self.dispatcher) is not None and not self._closing and dispatcher.looked_s_ago() < _BUSY_S:
-            return  # the trainer's thread does it all by itself
+        """Supervise the workers while the trainer is not asking for a batch. Called by the supervisor."""
+        if (
+            (dispatcher := self.dispatcher) is not None
+            and not self._closing
+            and dispatcher.seconds_since_check() < _TRAINER_CHECK_INTERVAL_S
+        ):
+            return  # the trainer's thread is doing all of this
         if not self.lock.acquire(timeout=0.01):
             return
         try:
@@ -298,19 +330,19 @@ class Pool:
                 return
             self.receive()
             if (dispatcher := self.dispatcher) is not None:
-                dispatcher.look()
+                dispatcher.check()
                 dispatcher.assign()
         except OSError as error:
-            # In this thread nobody would hear of it; whoever asks for the next batch does.
+            # Raising in the supervisor's thread would reach nobody: the next call to ``next`` raises it.
             self.fatal = no_descriptors(error)
             self.wake()
         finally:
             self.lock.release()
 
-    # -- the end ---------------------------------------------------------------------------------------------------
+    # -- shutdown -------------------------------------------------------------------------------------------------
 
     def _cancel(self) -> None:
-        """Tell workers which runs nobody waits for any more."""
+        """Tell workers which runs were abandoned."""
         while self.cancelled:
             message = Cancel(self.cancelled.popleft())
             for worker in self.workers:
@@ -319,10 +351,11 @@ class Pool:
                         worker.channel.send_nowait(message)
 
     def end(self) -> None:
-        """End all workers, soon. Takes no lock and waits for nothing: the collector may call this anywhere."""
+        """Shut down all workers in the background. Takes no lock and never waits: the collector may call this."""
         if os.getpid() == self.pid and not self._closing:
             self._closing = True
-            self.dispatcher = self._program = None  # Order: here, so that what is the user's does not go in our thread
+            # Order: here, so that user objects are not finalized in the supervisor's thread.
+            self.dispatcher = self._program = None
             the_supervisor().end(self)
 
     def _close(self) -> None:

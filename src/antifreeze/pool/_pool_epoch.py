@@ -1,4 +1,4 @@
-"""One epoch over a pool: tasks are given out, results come back in order, what is lost is made again."""
+"""One epoch over a pool: assigns tasks, delivers results in order, and retries the tasks of lost workers."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from antifreeze.worker import Result, Shard, Task, UserError, failure_of
 logger = get_logger()
 
 END = object()
-"""Stands for a batch where there is none. Not StopIteration: user code may raise that, and would end the epoch."""
-_WAIT_S = 0.2
+"""Returned when there are no more batches. Not StopIteration: user code may raise that, and would end the epoch."""
+_WAIT_INTERVAL_S = 0.2
 
 
 class Batch(NamedTuple):
-    """A batch that has come back."""
+    """A batch that a worker has returned."""
 
     result: Result
     inbox: Inbox
@@ -38,7 +38,7 @@ class Batch(NamedTuple):
 
 
 class PoolEpoch:
-    """The flow of one epoch. Everything but ``next`` is called with the pool's lock held."""
+    """Dispatches the tasks of one epoch. Every method except ``next`` needs the pool's lock."""
 
     def __init__(
         self,
@@ -60,20 +60,20 @@ class PoolEpoch:
         )
         self._number, self._decide = number, decide
         self.run = next(pool.runs)
-        """What its tasks carry, so that answers to what was asked before are known."""
+        """Number carried by this epoch's tasks, so that late results of earlier runs can be recognized."""
         self._watch = WorkerWatch(pool.config.limits, history, partial(_sample_at, task_table, source))
         self._failures = WorkerFailures(pool, source, task_table, self._watch, history, number)
         self._retiring: dict[int, Finding] = {}
         self._waiting_since_s: float | None = None
-        self._looked_s = 0.0
+        self._checked_s = 0.0
         self._exhausted = False
         for slot in range(pool.config.num_workers):
-            self._end_share(slot)
+            self._end_shard(slot)
 
     # -- the trainer's thread --------------------------------------------------------------------------------------
 
     def next(self, timeout_s: float) -> Any:
-        """Return the next batch, or ``END``, or raise an error that names what is wrong."""
+        """Return the next batch, or ``END``, or raise an error that names the problem."""
         began_s = self._waiting_since_s = time.monotonic()
         try:
             while True:
@@ -87,25 +87,25 @@ class PoolEpoch:
                     self._raise(outcome)
                     continue
                 if not any(m is not None and m.state is WorkerState.READY for m in self._pool.workers):
-                    began_s = time.monotonic()  # to start is not to work: imports may take longer than any batch
+                    began_s = time.monotonic()  # startup does not count: imports may take longer than any batch
                 if timeout_s and time.monotonic() - began_s > timeout_s:
                     at = [f"{m.name} is at {self._watch.describe(m)}" for m in self._pool.workers if m is not None]
                     raise timed_out(timeout_s, at)
-                self._pool.wait(_WAIT_S)
+                self._pool.wait(_WAIT_INTERVAL_S)
         finally:
             self._waiting_since_s = None
 
     def _advance(self) -> Any:
-        """Return a batch, an error or ``END``; None if there is nothing yet."""
+        """Return a batch, an error or ``END``; None if the next batch is not ready."""
         pool, task_table = self._pool, self._task_table
-        # With the next batch at hand and enough with the workers, there is nothing to be done but to take it.
+        # If the next batch is ready and the workers have enough tasks, all that remains is to deliver it.
         if (
             not task_table.is_ready
             or 2 * (task_table.open - task_table.num_back) < self._tuner.quota * pool.config.num_workers
         ):
             pool.receive()
-            if self.looked_s_ago() >= _WAIT_S:
-                self.look()
+            if self.seconds_since_check() >= _WAIT_INTERVAL_S:
+                self.check()
             self._fill()
             self.assign()
         while (outcome := task_table.take()) is not None:
@@ -118,12 +118,12 @@ class PoolEpoch:
             self.assign()
         if pool.fatal is not None:
             raise pool.fatal
-        # A loss that happened in the last moment is explained, or it would be missing in the report.
-        awaited = pool.config.waits_for_all and self._someone_starts()
-        done = self._exhausted and not task_table.open and not awaited and not self._failures.unexplained
+        # Wait for the explanation of a worker lost at the very end, or it would be missing from the report.
+        must_wait = pool.config.waits_for_all and self._is_any_starting()
+        done = self._exhausted and not task_table.open and not must_wait and not self._failures.unexplained
         return END if done else None
 
-    def _someone_starts(self) -> bool:
+    def _is_any_starting(self) -> bool:
         return any(m and m.state in (WorkerState.REQUESTED, WorkerState.LOADING) for m in self._pool.workers)
 
     def _open(self, batch: Batch) -> Any:
@@ -140,21 +140,21 @@ class PoolEpoch:
         return value
 
     def _raise(self, error: AntifreezeError) -> None:
-        """Raise, unless the user's function wants to go on without the sample."""
+        """Raise the error, unless ``on_error`` decides to skip the sample and continue."""
         if error.retry is None or not can_go_on(self._decide, error):
             raise error
         task, position = error.retry
         with self._pool.lock:
             sample = error.facts.get("sample") or self._source.name(task, "", position)
             self._history.skip(Skip(sample=sample, reason=error.message, epoch=self._number, step=task.step))
-            # Order: it is the next one to be delivered, so it goes in front of everything.
+            # Order: it is the next one to be delivered, so it goes to the front.
             self._task_table.redo(task._replace(skip=(*task.skip, position)))
             self.assign()
 
     # -- tasks -----------------------------------------------------------------------------------------------------
 
     def _fill(self) -> None:
-        """Take tasks from the source while there is room for them."""
+        """Take tasks from the source up to the prefetch quota."""
         room = self._tuner.quota * self._pool.config.num_workers
         while not self._exhausted and self._task_table.open < room:
             if self._task_table.open and not self._source.is_ready():
@@ -168,19 +168,21 @@ class PoolEpoch:
                 self._task_table.fail(found[0].step, _ended(found[0]))
 
     def assign(self) -> None:
-        """Give tasks to workers that have room, some to each in turn: neighbours are made at the same time.
+        """Send tasks to workers below their quota, a few to each in turn, so that neighbors are made in parallel.
 
-        Who has least comes first, and who is there first does not take all: else one has two batches in a row, its
-        neighbour the next two, and both run out of tasks at the same time, again and again.
+        The least loaded worker comes first and no worker takes everything: otherwise one worker would hold two adjacent
+        batches, its neighbor the next two, and both would repeatedly run out of tasks at the same time.
         """
         quota, load = self._tuner.quota, self._task_table.load
-        most = max(1, quota // 2) if self._someone_starts() else quota
-        room, some = min(most, self._tuner.room), max(1, quota // 8)
-        free = [m for m in self._pool.workers if m is not None and load(m.slot) + room <= most and self._can_work(m)]
+        max_tasks = max(1, quota // 2) if self._is_any_starting() else quota
+        room, some = min(max_tasks, self._tuner.room), max(1, quota // 8)
+        free = [
+            m for m in self._pool.workers if m is not None and load(m.slot) + room <= max_tasks and self._can_work(m)
+        ]
         given: dict[int, list[Task]] = {}
         while free:
             for worker in sorted(free, key=lambda m: load(m.slot)):
-                tasks = self._task_table.give(worker.slot, min(some, most - load(worker.slot)))
+                tasks = self._task_table.give(worker.slot, min(some, max_tasks - load(worker.slot)))
                 if not tasks:
                     free.remove(worker)
                 given.setdefault(worker.slot, []).extend(tasks)
@@ -192,7 +194,7 @@ class PoolEpoch:
     def _can_work(self, worker: WorkerHandle) -> bool:
         if worker.state is not WorkerState.READY or worker.slot in self._retiring:
             return False
-        self._end_share(worker.slot)
+        self._end_shard(worker.slot)
         return not self._failures.holds(worker.slot)
 
     def _prepared(self, task: Task, worker: WorkerHandle) -> Task | None:
@@ -200,8 +202,8 @@ class PoolEpoch:
             prepared = self._source.prepare(task._replace(run=self.run), worker)
         except Exception as error:  # noqa: BLE001  border: it calls the reducers of the user's indices
             problem = NotPicklable(
-                f"the index {task.what!r:.200} cannot be sent to a worker: {type(error).__name__}: {error}",
-                hint="a sampler must give numbers, texts, or other objects that can be pickled",
+                f"cannot send the index {task.what!r:.200} to a worker: {type(error).__name__}: {error}",
+                hint="make the sampler yield integers, strings or other picklable objects",
                 path="sampler",
                 step=task.step,
             )
@@ -212,11 +214,11 @@ class PoolEpoch:
             self._tuner.sent(len(prepared.what.head or b"") + sum(piece.nbytes for piece in prepared.what.pieces))
         return prepared
 
-    def came_back(self, slot: int, result: Result, worker: WorkerHandle) -> bool:
-        """Take in a result."""
+    def on_result(self, slot: int, result: Result, worker: WorkerHandle) -> bool:
+        """Record a result; return True if its batch will be delivered."""
         if result.run != self.run or not self._task_table.holds(slot, result.step):
-            return False  # asked for before an error or in an epoch that was left, or made by another in the meantime
-        self._failures.came_back()
+            return False  # requested before an error or in an abandoned epoch, or already made by another worker
+        self._failures.on_result()
         task = self._task_table.task(result.step)
         for skip in result.skipped:
             name = self._source.name(task, skip.sample, skip.position)
@@ -231,45 +233,45 @@ class PoolEpoch:
             outcome = user_error(result.failure, worker=worker.name, step=result.step, location=location)
             if result.failure.can_skip and not isinstance(task.what, Shard):
                 outcome.retry = (task, result.failure.position)
-        # Order: the task table first. An interrupt in between leaves a source that knows less than it might, no more.
+        # Order: the task table first. After an interrupt in between, the source knows less than it could, never more.
         self._task_table.done(slot, result.step, outcome)
         if result.end is not None:
             self._pool.shard_ends[slot] = result.end
         problem = self._source.came_back(task, result, slot)
         if problem is not None:
             self._task_table.fail(result.step, problem)
-        self._end_share(slot)
+        self._end_shard(slot)
         return isinstance(outcome, Batch) and problem is None
 
     def started(self, seconds: float) -> None:
-        """Count the time that a worker took to start."""
+        """Record the startup time of a worker."""
         self._history.spent({"start": seconds})
 
-    def lost_while_loading(self, pid: int, why: Finding) -> None:
-        """Remember that the process which loads the payload for all workers was lost."""
-        self._failures.lost_while_loading(pid, why)
+    def on_loading_process_lost(self, pid: int, why: Finding) -> None:
+        """Record the loss of the process that loads the payload for all workers."""
+        self._failures.on_loading_process_lost(pid, why)
 
-    def was_lost(self, worker: WorkerHandle) -> None:
-        """Have what a lost worker had made by others."""
+    def on_worker_lost(self, worker: WorkerHandle) -> None:
+        """Reassign the tasks of a lost worker."""
         self._retiring.pop(worker.slot, None)
         self._failures.lost(worker)
         self.assign()
 
-    def _end_share(self, slot: int) -> None:
-        """Answer what was asked of a share that is over: it has ended."""
+    def _end_shard(self, slot: int) -> None:
+        """Complete the pending tasks of a shard that is exhausted: they return no batch."""
         if self._source.is_over(slot):
             for step in self._task_table.pinned(slot):
                 self._task_table.fail(step, _ended(self._task_table.task(step)))
 
     # -- supervision -----------------------------------------------------------------------------------------------
 
-    def looked_s_ago(self) -> float:
-        """Tell how long ago somebody looked. Needs no lock."""
-        return time.monotonic() - self._looked_s
+    def seconds_since_check(self) -> float:
+        """Return the time since the last check. Needs no lock."""
+        return time.monotonic() - self._checked_s
 
-    def look(self) -> None:
-        """Look whether every worker moves."""
-        now_s = self._looked_s = time.monotonic()
+    def check(self) -> None:
+        """Detect stalled, leaking and lost workers."""
+        now_s = self._checked_s = time.monotonic()
         waiting_s = now_s - self._waiting_since_s if self._waiting_since_s is not None else 0.0
         workers = [m for m in self._pool.workers if m is not None]
         charges = {m.slot: Charge(self._task_table.load(m.slot), self._attempts(m)) for m in workers}
@@ -279,31 +281,31 @@ class PoolEpoch:
         for worker, finding in self._watch.leaking(workers, self._pool.config.memory_limit):
             self._retiring.setdefault(worker.slot, finding)
         self._retire()
-        self._failures.look(now_s)
+        self._failures.check(now_s)
 
     @property
     def stall_limit_s(self) -> float | None:
-        """What the user has set."""
+        """The user's ``stall_limit_s``."""
         return self._pool.config.limits.stall_limit_s
 
     def where(self) -> tuple[Location, Trouble | None]:
-        """Return which worker the loop waits for, or would, and what is known of a stall. Needs no lock: only looks."""
+        """Return which worker the training loop is waiting for, and the last known stall. Needs no lock: read-only."""
         workers = [(m, m.record) for m in self._pool.workers if m is not None]
         busy = [(m, r) for m, r in workers if r.stage.working or self._task_table.load(m.slot)]
         if not busy:
             return Location(), self._watch.stalls.last()
-        # In order, the earliest batch is the one that is waited for; who has none yet is still starting.
+        # The earliest batch is the one that is waited for. A worker that has no step yet is still starting.
         worker, record = min(busy, key=lambda pair: (pair[1].step < 0, pair[1].step, pair[1].since_s))
         return self._watch.place(worker, record), self._watch.stalls.last()
 
     def _attempts(self, worker: WorkerHandle) -> int:
         record = worker.record
         if record.stage in (Stage.STARTED, Stage.LOAD, Stage.INIT):
-            return self._pool.early_deaths[worker.slot]
-        return self._task_table.deaths(record.step)
+            return self._pool.early_exits[worker.slot]
+        return self._task_table.num_losses(record.step)
 
     def _retire(self) -> None:
-        """Replace workers that leak, once they have sent what they were given."""
+        """Replace leaking workers once they have returned all their tasks."""
         for slot, finding in list(self._retiring.items()):
             worker = self._pool.workers[slot]
             if worker is not None and not self._task_table.load(slot):
@@ -317,7 +319,7 @@ def _ended(task: Task) -> Batch:
 
 
 def _sample_at(task_table: TaskTable, source: TaskSource, record: Heartbeat) -> str:
-    """Return in words the sample that a worker was at; nothing if it was at none."""
+    """Return the name of the sample a worker was processing; "" if there was none."""
     sample = sample_of(record)
     known = record.position >= 0 and task_table.has(record.step)
     return source.name(task_table.task(record.step), sample, record.position) if known else sample

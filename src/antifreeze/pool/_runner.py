@@ -1,4 +1,4 @@
-"""Worker processes as a runner: starts a pool at the first batch, ends it with the last, or when it is dropped."""
+"""Runs an epoch on worker processes: starts a pool at the first batch, and releases it after the last."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from antifreeze.pool._template import Templates
 
 
 class PoolCache:
-    """Where pools come from and go to: a loader's workers live for one epoch, or stay for the next one."""
+    """Creates and is_kept the pools of a loader: its workers run for one epoch, or persist for the next."""
 
     def __init__(self, *, persistent: bool) -> None:
         self._persistent = persistent
@@ -33,21 +33,21 @@ class PoolCache:
         return {"_persistent": self._persistent, "_kept": None, "_finalizer": None, "_templates": Templates()}
 
     def facts(self) -> dict[str, Any]:
-        """Return what a report says of how workers start."""
+        """Return the facts about worker startup for the report."""
         return {"per_worker_load": self._templates.reason, "persistent_workers": self._persistent}
 
     def prestart(self, program: Any) -> None:
-        """Start the processes that workers are forked from, in the background."""
+        """Start the fork server and the template process in the background."""
         try:
             before = self._templates.current
             template, _ = self._templates.of(program)
         except OSError as error:
             raise no_descriptors(error) from error
         the_supervisor().start(template)
-        del before  # Order: the modules it was forked from stay imported as long as somebody needs them
+        del before  # Order: last, so that modules imported for the previous template stay imported for the new one
 
     def take(self, make: Callable[[], Pool]) -> Pool:
-        """Return a pool that nobody uses, one that stayed or a new one."""
+        """Return an unused pool: the persistent one, or a new one."""
         pool = self._kept
         if pool is not None and pool.dispatcher is None and pool.is_usable:
             return pool
@@ -64,15 +64,15 @@ class PoolCache:
             self._finalizer.atexit = False
         return pool
 
-    def keeps(self, pool: Pool) -> bool:
-        """Tell whether a pool stays when its epoch is over."""
+    def is_kept(self, pool: Pool) -> bool:
+        """Return True if a pool persists after its epoch."""
         return pool is self._kept and pool.is_usable
 
 
 class PoolRunner:
-    """Yields the batches that the workers of a pool make of a source's tasks, in order.
+    """Yields the batches that the workers of a pool make from the tasks of a source, in order.
 
-    No process is started before the first batch is asked for. After an error it can be asked for the next batch.
+    No process is started before the first batch is requested. Iteration may continue after an error.
     """
 
     def __init__(
@@ -100,9 +100,9 @@ class PoolRunner:
         self._done = False
         self._pid = os.getpid()
         self._upstream = upstream
-        """Returns the location of what the tasks come from, if they can be late."""
+        """Returns the location of the decoder that produces the tasks, if there is one."""
         self._shown_epoch = number if epoch is None else epoch
-        """What messages call the epoch."""
+        """Epoch number in messages."""
         self._watched: Watched | None = None
         self._first = history.batches
 
@@ -112,8 +112,8 @@ class PoolRunner:
     def __next__(self) -> Any:
         if os.getpid() != self._pid:
             raise ConfigError(
-                "this iterator was made before the process was forked, and its workers belong to the parent",
-                hint="call iter(loader) in the process that reads from it",
+                "cannot use this iterator after a fork: its workers belong to the parent process",
+                hint="call iter(loader) in the process that iterates over it",
                 argument="loader",
             )
         if self._done:
@@ -125,12 +125,12 @@ class PoolRunner:
             batch = epoch.next(self._timeout_s)
             self._history.answered()
         except BaseException as error:
-            # An error that the user keeps, as notebooks do, holds this frame; it must not hold workers. Who asks on
-            # after an error gets the next batch, from a new pool.
+            # An error that the user keeps, as notebooks do, references this frame; it must not keep workers alive. If
+            # iteration continues after an error, the next call returns the following batch, from a new pool.
             is_ours = isinstance(error, AntifreezeError)
             if is_ours:
-                self._task_table.delivered()  # or it would hold the error, and this frame with it
-            else:  # out of a signal's handler, say: maybe in the middle of a message, or with a batch in hand
+                self._task_table.delivered()  # or it would reference the error, and with it this frame
+            else:  # raised by a signal handler, for example: maybe mid-message, or with a batch already taken
                 self._task_table.take_back()
             self.close(for_good=not is_ours)
             raise
@@ -144,7 +144,7 @@ class PoolRunner:
 
     @property
     def num_ready(self) -> int:
-        """How many batches have come back and are the next to be taken."""
+        """Number of batches that can be delivered without waiting."""
         return self._task_table.count_next(
             lambda outcome: isinstance(outcome, Batch) and outcome.result.packed is not None
         )
@@ -160,54 +160,54 @@ class PoolRunner:
         with pool.lock:
             pool.dispatcher = epoch
         self._release = weakref.finalize(
-            self, _release, pool, self._task_table, epoch.run, self._pool_cache.keeps(pool)
+            self, _release, pool, self._task_table, epoch.run, self._pool_cache.is_kept(pool)
         )
         self._release.atexit = False
         self._epoch = epoch
-        self._watched = watch_ranks(self, PoolRunner._standing)
+        self._watched = watch_ranks(self, PoolRunner._status)
         return epoch
 
-    def _standing(self) -> RankStatus:
-        """Return where this epoch stands, for other ranks. Called by another thread, and only looks."""
+    def _status(self) -> RankStatus:
+        """Return the status of this epoch for other ranks. Called by another thread; read-only."""
         epoch = self._epoch
         if epoch is None:
             return self._history.status(self._shown_epoch, self._first, Location())
-        place, trouble = epoch.where()
-        if not place.worker and self._upstream is not None:
-            place = self._upstream()
-        return self._history.status(self._shown_epoch, self._first, place, trouble, epoch.stall_limit_s)
+        location, trouble = epoch.where()
+        if not location.worker and self._upstream is not None:
+            location = self._upstream()
+        return self._history.status(self._shown_epoch, self._first, location, trouble, epoch.stall_limit_s)
 
     def end_workers(self) -> None:
-        """End all workers, also those that would stay for the next epoch. Asking for another batch starts new ones."""
+        """Shut down all workers, persistent ones included. The next batch starts new ones."""
         self.close(for_good=True)
 
     def close(self, *, for_good: bool = False) -> None:
-        """Let the workers go, if ``for_good`` also those that would stay for the next epoch.
+        """Release the workers; with ``for_good``, shut down persistent ones as well.
 
-        May be called twice; asking for another batch starts new ones.
+        May be called twice. The next batch starts new workers.
         """
         if self._watched is not None:
             self._watched.close()
         if self._release is not None and (parts := self._release.detach()) is not None:
             pool, _, run, keep = parts[2]
             with pool.lock:
-                # Order: before the task table is used again. What becomes of these workers is not its affair.
+                # Order: before the task table is used again, which must no longer see events of these workers.
                 pool.dispatcher = None
                 pool.exits.clear()
-            _let_go(pool, run, keep and not for_good)
+            _release_pool(pool, run, keep and not for_good)
         self._release = self._epoch = None
         self._task_table.reclaim()
 
 
 def _release(pool: Pool, task_table: TaskTable, run: int, keep: bool) -> None:
-    """Let the workers go, and give back what nobody will take."""
-    _let_go(pool, run, keep)
+    """Release the workers and the memory of batches that will not be delivered."""
+    _release_pool(pool, run, keep)
     for outcome in task_table.outcomes():
         if isinstance(outcome, Batch) and outcome.result.packed is not None:
             outcome.inbox.release(outcome.result.packed.pieces)
 
 
-def _let_go(pool: Pool, run: int, keep: bool) -> None:
+def _release_pool(pool: Pool, run: int, keep: bool) -> None:
     if keep and pool.is_usable:
         pool.cancelled.append(run)
         pool.dispatcher = None

@@ -1,4 +1,4 @@
-"""The trainer's side of the processes that fork others: how they are started, spoken to, watched and ended."""
+"""The trainer's handle of processes that fork others: starting, messaging, watching and killing them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _POLL_INTERVAL_S = 0.005
 _MAX_DESCENDANTS = 1 << 12
 
 _ENVIRON = {
-    # One thread: only a process with a single thread can be forked without leaving locks behind.
+    # One thread: only a single-threaded process can be forked without leaving locks held in the child.
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
@@ -41,10 +41,10 @@ _LETTERS = {
     "quiet": "q",
     "verbose": "v",
 }
-"""Flags of the interpreter and their options; a flag of 2 is an option that is given twice."""
+"""Interpreter flags and their command-line options; a flag of 2 is an option given twice."""
 
 tokens = itertools.count(1)
-"""What processes are known by before they have a process ID."""
+"""Identifiers for processes that have no process ID yet."""
 
 
 class Server:
@@ -53,13 +53,13 @@ class Server:
     def __init__(self, title: str, channel: Channel, *, pid: int = 0, token: int = 0, stacks: int = -1) -> None:
         self.title, self.channel, self.pid, self.token = title, channel, pid, token
         self.asked: dict[int, int] = {}
-        """Processes that it was asked for and that have not ended, with their process IDs; 0 if not known yet."""
+        """Requested processes that have not exited, with their process IDs; 0 if not known yet."""
         self.num_pending = 0
-        """What it was told to import or load and has not answered. If it ends meanwhile, that may be why."""
+        """Number of unanswered requests to import or load. If it exits meanwhile, they may be the cause."""
         self.closed_s: float | None = None
-        """When its channel was found closed; it is not known yet how it has ended."""
+        """When its channel was found closed; its exit code is not known yet."""
         self.is_awaited = True
-        """Whether no worker can be started before it is done."""
+        """Whether workers have to wait for it."""
         self._preloaded: set[str] | None = None
         self._stacks = stacks
         self._watch: ServerWatch | None = None
@@ -67,11 +67,11 @@ class Server:
 
     @property
     def name(self) -> str:
-        """How messages call it."""
+        """Name of the process in messages."""
         return f"{self.title} (pid {self.pid})" if self.pid else self.title
 
     def preload(self, modules: tuple[str, ...]) -> None:
-        """Have the fork server import libraries. Raises ``Closed`` if it is gone."""
+        """Make the fork server import libraries. Raises ``Closed`` if it is gone."""
         new = [name for name in modules if self._preloaded is None or name not in self._preloaded]
         if new or self._preloaded is None:
             self._preloaded = {*(self._preloaded or ()), *new}
@@ -79,7 +79,7 @@ class Server:
             self.channel.send_nowait(Preload(tuple(new)))
 
     def ask(self, message: Any, fds: list[int]) -> None:
-        """Ask for a process. Raises ``Closed`` if the server is gone; the descriptors are closed in any case."""
+        """Request a process. Raises ``Closed`` if the server is gone; the descriptors are closed in any case."""
         self.asked[message.token] = 0
         self.channel.send_nowait(message, fds)
 
@@ -94,7 +94,7 @@ class Server:
     # -- watching --------------------------------------------------------------------------------------------------
 
     def is_stopped(self) -> bool:
-        """True if the process has been stopped for a while: nothing that it does holds it up for long."""
+        """True if the process has been stopped (SIGSTOP) for longer than the grace period."""
         if not self.pid or state_of(self.pid) not in ("T", "t"):
             self._stopped_since_s = None
             return False
@@ -102,7 +102,7 @@ class Server:
         return time.monotonic() - self._stopped_since_s > _STOPPED_GRACE_S
 
     def stall(self, limits: StallLimits) -> Finding | None:
-        """Return why the process does not answer, once it has made no progress for too long; warn before that."""
+        """Return why the process is stalled once it exceeds its limit; log a warning before that."""
         if not self.pid:
             return None
         if self._watch is None:
@@ -110,32 +110,32 @@ class Server:
         return self._watch.stall(limits, is_asked=self.num_pending > 0 or 0 in self.asked.values())
 
     def end_of(self, code: int) -> Finding:
-        """Return why the process has ended."""
+        """Return why the process exited."""
         if not self.pid and code == os.EX_OSERR:
             return never_forked()
         frames = parse_stack(read_stacks(self._stacks))
         return find_cause(Evidence(pid=self.pid, exit_code=code, stage="load", frames=frames))
 
-    # -- the end ---------------------------------------------------------------------------------------------------
+    # -- shutdown --------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Let go of the channel; a branch ends with it. May be called twice."""
+        """Close the channel, which ends a branch. May be called twice."""
         self.channel.close()
         if self._stacks >= 0:
             os.close(self._stacks)
             self._stacks = -1
 
     def kill(self) -> None:
-        """Kill the process; the kernel ends with it what was forked from it."""
+        """Kill the process; the kernel kills everything that was forked from it."""
         self.close()
         if self.pid:
             with contextlib.suppress(OSError):
                 os.kill(self.pid, signal.SIGKILL)
 
     def wait_until_gone(self, timeout_s: float) -> None:
-        """Wait until the fork server is gone, which is a child of this process."""
+        """Reap the fork server, a child of this process, within ``timeout_s``."""
         deadline = Deadline.after(timeout_s)
-        # Where SIGCHLD is ignored, or another library waits for all children, there is nobody left to wait for.
+        # If SIGCHLD is ignored, or another library reaps all children, there is nothing left to wait for.
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(self.pid, os.WNOHANG) == (0, 0) and not deadline.passed:
                 time.sleep(_POLL_INTERVAL_S)
@@ -143,15 +143,15 @@ class Server:
 
 @contextlib.contextmanager
 def ending_descendants(pid: int) -> Iterator[None]:
-    """Kill after this block what a process had below it before: in the block it is killed, and cannot do so itself.
+    """Kill the descendants that a process has now after this block, which kills the process itself.
 
-    By handles of the kernel, so that no process is hit that has one of their numbers later.
+    By pidfd, so that no unrelated process that reuses a process ID is hit.
     """
     below, handles = [pid], []
     for parent in below:
         below += [child for child in children_of(parent) if len(below) < _MAX_DESCENDANTS]
     for child in below[1:]:
-        with contextlib.suppress(OSError, AttributeError):  # it has ended; or the system has no such handles
+        with contextlib.suppress(OSError, AttributeError):  # it has exited, or the system has no pidfds
             handles.append(os.pidfd_open(child))
     try:
         yield
@@ -163,24 +163,25 @@ def ending_descendants(pid: int) -> Iterator[None]:
 
 
 def streams() -> list[int]:
-    """Return duplicates of the descriptors that this process writes to now, for the receiver."""
+    """Return duplicates of the current stdout and stderr, owned by the receiver."""
     found: list[int] = []
     for fd in (1, 2):
         try:
             found.append(os.dup(fd))
-        except OSError:  # it was closed: then the fork server's will do
+        except OSError:  # closed: the fork server's is used instead
             break
     return found
 
 
 def start_server() -> Server:
-    """Start the fork server. Call this only in a thread that lives as long as the fork server shall."""
-    # A program that was packed with its interpreter would start itself, and that one itself again.
+    """Start the fork server. The calling thread must live as long as the fork server should."""
+    # A program bundled with its interpreter would start itself recursively.
     program = sys.executable or ""
     if not program or (getattr(sys, "frozen", False) and "python" not in Path(program).name):
-        what = f"is {program}, a packed program," if program else "is empty,"
+        found = f"{program}, a bundled program" if program else "an empty string"
         hint = "set sys.executable to the path of a Python interpreter that can import antifreeze"
-        raise ConfigError(f"sys.executable {what} so no worker can be started", hint=hint, argument="num_workers")
+        problem = f"cannot start workers: expected sys.executable to be a Python interpreter, got {found}"
+        raise ConfigError(problem, hint=hint, argument="num_workers")
     ours, theirs = pair()
     package = Path(__file__).parents[1]
     script = package / "forkserver" / "start.py"
@@ -188,8 +189,8 @@ def start_server() -> Server:
     if sys.flags.no_site:
         command += [folder for folder in sys.path if isinstance(folder, str) and folder not in ("", str(script.parent))]
     try:
-        # Not subprocess: at exit it would warn of a process that is still there, as this one is meant to be. Ctrl-C in
-        # a terminal goes to all processes of its session, so the fork server gets another one.
+        # Not subprocess: it would warn at exit about a process that is still running, which is intended here. Ctrl-C
+        # in a terminal signals the whole session, so the fork server gets its own session.
         pid = os.posix_spawn(
             sys.executable,
             command,
@@ -208,16 +209,16 @@ def start_server() -> Server:
 def _flags() -> list[str]:
     """Return the options that this interpreter was started with.
 
-    Among them are those that keep foreign code out: with ``-I`` or ``-E``, a ``sitecustomize`` that PYTHONPATH leads to
-    is not run in the trainer, and must not be run in the fork server.
+    They include options that keep foreign code out: with ``-I`` or ``-E``, a ``sitecustomize`` on PYTHONPATH is not run
+    in the trainer, and must not be run in the fork server.
     """
     # Tried: subprocess._args_from_interpreter_flags, as multiprocessing does. It is private, fails if a library has
-    # changed sys.warnoptions, and knows five of the -X options.
+    # changed sys.warnoptions, and covers only five of the -X options.
     flags = ["-" + letter * getattr(sys.flags, name) for name, letter in _LETTERS.items() if getattr(sys.flags, name)]
     if sys.flags.isolated:
         flags.append("-I")
-    # Known limit: with -I or -E, PYTHONHASHSEED has no effect, and only processes of one fork server agree on the
-    # order of sets.
+    # Known limitation: with -I or -E, PYTHONHASHSEED has no effect, and only processes of one fork server iterate
+    # over sets in the same order.
     elif sys.flags.ignore_environment:
         flags.append("-E")
     flags += [f"-W{option}" for option in sys.warnoptions]
@@ -231,5 +232,5 @@ def _flags() -> list[str]:
 def _environ() -> dict[str, str]:
     environ = {**os.environ, **_ENVIRON}
     if environ.get("PYTHONHASHSEED", "random") == "random":
-        environ["PYTHONHASHSEED"] = "0"  # a worker that takes another's place must see sets in the same order
+        environ["PYTHONHASHSEED"] = "0"  # a replacement worker must iterate over sets in the same order
     return environ

@@ -1,7 +1,7 @@
-"""The file that names every sample that was left out, one line of JSON each.
+"""The file that records every skipped sample, one line of JSON each.
 
-Whatever happens to the file, training continues: what is wrong with it is raised when the loader is made, and what
-goes wrong later (a full disk, a folder that was removed) is reported once.
+Training continues whatever happens to the file: a path that cannot be written raises when the loader is created, and
+later problems (a full disk, a removed directory) are reported once.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _MAX_REASON_CHARS = 4_000
 
 
 class SkipLog:
-    """Appends to a file of this user; several ranks may write to the same one."""
+    """Appends to a file owned by this user; several ranks may write to the same file."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Create the file if there is none.
+        """Create the file if it does not exist.
 
         Raises:
-            ConfigError: it cannot be written: no such folder, a link, a pipe, another user's file, a full disk.
+            ConfigError: the file cannot be written: missing directory, symbolic link, pipe, other owner, full disk.
         """
-        # Absolute, for the working directory may be another one when the first sample fails.
+        # Absolute, because the working directory may have changed by the time the first sample fails.
         self.path = Path(path).absolute()
         self._has_failed = False
         self._is_torn = False
@@ -35,19 +35,19 @@ class SkipLog:
             os.close(open_to_append(self.path))
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
-            hint = "name a file in an existing folder that you can write to"
+            hint = "pass the path of a file in an existing, writable directory"
             raise ConfigError(
-                f"skip_log={str(path)!r} cannot be written: {reason}", hint=hint, argument="skip_log"
+                f"cannot write skip_log {str(path)!r}: {reason}", hint=hint, argument="skip_log"
             ) from error
 
     def add(self, skip: Skip) -> None:
-        """Add a line. Never raises for what is wrong with the file."""
+        """Append a line. Never raises because of the file."""
         sample, reason = one_line(skip.sample), one_line(skip.reason, _MAX_REASON_CHARS)
         values = {"sample": sample, "reason": reason, "epoch": skip.epoch, "step": skip.step}
         try:
             handle = open_to_append(self.path)
             try:
-                # A disk that is full takes a part of a line, and the next one must not continue it.
+                # A full disk may have taken part of a line, which the next line must not continue.
                 start = "\n" if self._is_torn else ""
                 self._is_torn = True
                 write_all(handle, f"{start}{json.dumps(values)}\n".encode())
@@ -61,12 +61,12 @@ class SkipLog:
         if not self._has_failed:
             self._has_failed = True
             logger.warning(
-                "antifreeze: skipped samples cannot be logged to %s: %s; training continues, and report() counts them",
+                "antifreeze: cannot log skipped samples to %s: %s; training continues, and report() still counts them",
                 self.path,
                 reason,
             )
 
 
 def open_skip_log(path: str | os.PathLike[str] | None) -> SkipLog | None:
-    """Return the log that an argument ``skip_log`` names, if it names one."""
+    """Return the log for the argument ``skip_log``, or None if it is None."""
     return None if path is None else SkipLog(path)

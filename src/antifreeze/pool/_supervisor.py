@@ -1,9 +1,32 @@
-"""One thread of the trainer that looks after the fork server, its branches, and all pools, while there are any.
+"""The supervisor: one thread of the trainer that watches the fork server, its branches, and all pools.
 
-The thread starts the fork server itself and lives as long as it: the kernel ends the fork server, and with it every
-process that was forked there, when this thread ends, however that comes about. So nothing has to be ended when the
-interpreter exits, and nothing can be left behind when the trainer is killed.
+Problem. Workers must be replaced while the training loop is busy elsewhere, and no process may be left behind when the
+trainer exits or is killed, even by SIGKILL, when no code of ours runs.
+
+Guarantees:
+
+- The thread itself starts the fork server, and runs as long as it does. The fork server asks the kernel for a signal
+  on the exit of its parent *thread* (PR_SET_PDEATHSIG), and every process below it does the same. So when the trainer
+  ends, however that happens, the kernel ends the whole tree, and interpreter exit has nothing to clean up.
+- A lost worker is replaced during a long training step, before its batch is missed.
+- A fault in the supervisor is logged and survived. If it recurs, all pools fail with an error instead of hanging.
+
+Assumptions. Nothing called from this thread blocks: sockets are nonblocking, ``Supervised.poll`` gives up if it cannot
+get the pool's lock, and every wait has a timeout. The thread stops when no pool, process or request is left.
 """
+
+# Invariant: this thread must not drop the last reference to a user object, because a finalizer that blocks would stop
+# all supervision. The only user code it may run are the reducers of a sampler's indices, when it assigns tasks.
+# Order: requests are appended under ``_lock`` together with the check that the thread runs, and the thread decides to
+# stop under the same lock. So no request is left in the queue without a thread to serve it.
+# Signal-safe: ``end``, ``terminate`` and ``release`` take no lock, only append to a deque and write to a pipe. The
+# garbage collector may call them at any instruction, also in a thread that holds ``_lock``.
+# Fork-safe: a forked child gets a new ``Supervisor`` and closes the inherited descriptors; the tree stays the parent's.
+# Tried: a thread in each worker that watches a pidfd of the trainer. It does not run in a stopped worker, nor while
+# native code holds the interpreter lock.
+# Rejected: the ``forkserver`` of multiprocessing. It imports ``__main__`` again, and its workers outlive a trainer that
+# was killed.
+# Tried: leaving the fork server unwatched, since it runs no user code. It imports modules, and the disk may hang.
 
 from __future__ import annotations
 
@@ -29,15 +52,15 @@ from antifreeze.pool._wakeup import WakeupPipe
 
 logger = get_logger()
 
-TEND_S = 0.2
+POLL_INTERVAL_S = 0.2
 _MAX_FAULTS = 3
 _EXIT_TIMEOUT_S = 5.0
-_FORGIVE_S = 10.0
-"""How long the thread must do well until earlier faults are forgotten: some come in every other turn only."""
+_FAULT_RESET_S = 10.0
+"""How long the thread must run without a fault until earlier ones no longer count: some recur only every other turn."""
 
 
 class Supervisor:
-    """The thread, and what it knows. What any thread may call comes first; everything else runs in that thread."""
+    """The supervisor thread and its state. Methods for any thread come first; everything else runs in that thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -54,20 +77,20 @@ class Supervisor:
 
     # -- any thread ------------------------------------------------------------------------------------------------
 
-    def keep(self, pool: Supervised) -> None:
-        """Look after a pool until it is dropped or nobody holds it. The fork server starts at once."""
+    def supervise(self, pool: Supervised) -> None:
+        """Supervise a pool until it is dropped or garbage collected. The fork server starts at once."""
         with self._lock:
             self._kept.add(pool)
             self._requests.append(Request(None))
-            self._have_thread()
+            self._ensure_thread()
         self.wake()
 
     def drop(self, pool: Supervised) -> None:
-        """Look after it no more."""
+        """Stop supervising a pool."""
         self._kept.discard(pool)
 
     def end(self, pool: Supervised) -> None:
-        """Have a pool closed by the thread. Takes no lock: the collector may call this anywhere."""
+        """Close a pool in the supervisor's thread. Takes no lock: the garbage collector may call this anywhere."""
         self._ending.append(pool)
         self.wake()
 
@@ -75,59 +98,59 @@ class Supervisor:
         """Start the process of a template in the background."""
         with self._lock:
             self._requests.append(Request(None, template=template))
-            self._have_thread()
+            self._ensure_thread()
         self.wake()
 
     def spawn(self, pool: Supervised, message: Spawn, fds: list[int], template: Template) -> None:
-        """Ask for a worker; the pool hears of it."""
+        """Request a worker; the pool is notified when it has been spawned."""
         with self._lock:
             self._owners[message.token] = pool
             self._requests.append(Request(message, fds, template))
-            self._have_thread()
+            self._ensure_thread()
         self.wake()
 
     def add_modules(self, template: Template, names: tuple[str, ...]) -> None:
-        """Have a template import modules in the background: a worker has, and the next ones shall not have to."""
+        """Import modules that a worker imported into its template, in the background, for the next workers."""
         with self._lock:
             self._requests.append(Request(None, template=template, imported=names))
-            self._have_thread()
+            self._ensure_thread()
         self.wake()
 
     def terminate(self, token: int, grace_s: float) -> None:
-        """Ask for a worker's end. Takes no lock: the collector may call this anywhere."""
+        """Request the termination of a worker. Takes no lock: the garbage collector may call this anywhere."""
         self._requests.append(Request(Terminate(token, grace_s)))
         self.wake()
 
     def release(self, number: int) -> None:
-        """End the process of a template that nobody holds. Takes no lock: the collector may call this anywhere."""
+        """Retire the processes of an unreferenced template. Takes no lock: the collector may call this anywhere."""
         self._released.append(number)
         self.wake()
 
     def wake(self) -> None:
-        """Have the thread look now."""
+        """Wake the thread now."""
         self._wakeup.notify()
 
     def rest(self) -> None:
-        """Have the thread do nothing from now on, unless somebody needs it. Workers live on."""
-        self._resting.clear()  # Order: first, or what the thread says at once would be lost
+        """Pause the thread until it is needed again. Workers keep running."""
+        self._resting.clear()  # Order: first, or a ``set`` by the thread right after would be lost
         self._awake.clear()
         if self._thread is not None:
             self.wake()
             self._resting.wait(_EXIT_TIMEOUT_S)
 
     def end_unready_root(self) -> None:
-        """Kill a fork server that has not come up: stuck in its start, it would not see that this process has ended."""
+        """Kill a fork server that has not started up: stuck there, it would not notice that this process has exited."""
         root = next(iter(self._tree.servers()), None)
         if root is not None and root.num_pending and not root.asked:
             root.kill()
 
     def forget(self) -> None:
-        """Let go of what belongs to the parent, in a process that was forked: its thread is not here."""
+        """Close the parent's descriptors in a forked child, which does not have the parent's thread."""
         self._wakeup.close()
         for server in self._tree.servers():
             server.close()
 
-    def _have_thread(self) -> None:
+    def _ensure_thread(self) -> None:
         self._wakeup.open()
         self._awake.set()
         if self._thread is None or not self._thread.is_alive():
@@ -144,33 +167,33 @@ class Supervisor:
         while True:
             if not self._awake.is_set():
                 self._resting.set()
-                self._awake.wait(TEND_S)
+                self._awake.wait(POLL_INTERVAL_S)
                 continue
             try:
-                self._look()
+                self._run_once()
                 with self._lock:
                     if not (self._tree.is_needed or self._kept or self._requests or self._ending):
                         self._thread = None
                         break
-                if time.monotonic() - self._faulted_s > _FORGIVE_S:
+                if time.monotonic() - self._faulted_s > _FAULT_RESET_S:
                     self._faults = 0
             except Exception as error:
-                # border: whatever fails here must not end the thread, for every worker would end with it
-                logger.exception("antifreeze: the worker supervisor failed, and continues")
+                # border: no error may end this thread, because every worker would be killed with it
+                logger.exception("antifreeze: the worker supervisor failed and continues")
                 self._faults += 1
                 self._faulted_s = time.monotonic()
                 if self._faults >= _MAX_FAULTS:
-                    self._doom(supervisor_failed(error))
-                time.sleep(TEND_S)
-        self._resting.set()  # Order: after the end was noted. Who saw the thread before waits for this
+                    self._fail_all_pools(supervisor_failed(error))
+                time.sleep(POLL_INTERVAL_S)
+        self._resting.set()  # Order: after the thread was cleared; ``rest`` waits for this if it saw the thread before
 
-    def _look(self) -> None:
+    def _run_once(self) -> None:
         poll = select.poll()
         poll.register(self._wakeup.fileno(), select.POLLIN)
         for server in self._tree.servers():
             if server.closed_s is None:
                 poll.register(server.channel.fileno(), select.POLLIN)
-        poll.poll(TEND_S * 1000)
+        poll.poll(POLL_INTERVAL_S * 1000)
         self._wakeup.drain()
         for server in self._tree.servers():
             self._tree.receive(server)
@@ -180,7 +203,7 @@ class Supervisor:
             pool.poll()
 
     def _limits(self) -> StallLimits:
-        """Return the shortest limits that a user has set."""
+        """Return the shortest limits of all pools."""
         found = [pool.config.limits for pool in list(self._kept)]
         return min(found, key=lambda limits: limits.stall_limit_s or math.inf, default=StallLimits())
 
@@ -194,14 +217,14 @@ class Supervisor:
             elif request.template is None:
                 self._tree.want_root()
             elif request.imported:
-                request.template.learned.add(request.imported)
+                request.template.extra_modules.add(request.imported)
             else:
                 self._tree.want(request.template, request)
         if (error := self._tree.advance()) is not None:
-            self._doom(error)
+            self._fail_all_pools(error)
 
-    def _doom(self, error: AntifreezeError) -> None:
-        """Tell all pools that no worker can be had."""
+    def _fail_all_pools(self, error: AntifreezeError) -> None:
+        """Notify all pools that no worker can be spawned."""
         while self._requests:
             close_all(self._requests.popleft().fds)
         self._tree.give_up()
@@ -218,15 +241,15 @@ def the_supervisor() -> Supervisor:
 
 
 def _in_child() -> None:
-    """Forget everything that belongs to the parent: its thread is not here, and its fork server is not ours."""
+    """Replace the supervisor in a forked child: the parent's thread and fork server do not belong to it."""
     global _supervisor
     before, _supervisor = _supervisor, Supervisor()
     before.forget()
 
 
 def _at_exit() -> None:
-    # A daemon that comes back from native code while the interpreter ends can bring the process down with it: to let go
-    # of a tensor is enough.
+    # A daemon thread that returns from native code while the interpreter shuts down can crash the process: releasing a
+    # tensor is enough.
     _supervisor.rest()
     _supervisor.end_unready_root()
 

@@ -1,4 +1,4 @@
-"""Where the tasks of an epoch come from: the indices of a sampler, or the shares of an iterable dataset."""
+"""Where the tasks of an epoch come from: the indices of a sampler, or the shards of an iterable dataset."""
 
 from __future__ import annotations
 
@@ -14,45 +14,45 @@ _PLAIN = frozenset({int, str, bytes, float, bool})
 
 
 class TaskSource(Protocol):
-    """Gives the tasks of an epoch, one after the other."""
+    """Yields the tasks of an epoch."""
 
     def next(self) -> tuple[Task, int | None] | None:
-        """Return the next task, and the worker that alone can make it, if so; None when there are no more."""
+        """Return the next task and the slot of the only worker that can run it, if any; None if there are no more."""
         ...
 
     def is_ready(self) -> bool:
-        """Tell whether ``next`` will answer without waiting for anything."""
+        """Return True if ``next`` will not block."""
         ...
 
     def prepare(self, task: Task, worker: WorkerHandle) -> Task:
-        """Return the task as it is sent: rows are packed only now."""
+        """Return the task in the form in which it is sent. Rows are packed only here."""
         ...
 
     def came_back(self, task: Task, result: Result, slot: int) -> AntifreezeError | None:
-        """Hear of a result; return what is wrong with it, if anything."""
+        """Record a result; return the problem with it, if any."""
         ...
 
     def consume(self, result: Result) -> None:
-        """Hear that a result is handed over, or that there is nothing in it to hand over."""
+        """Record that a result was delivered, or that it held no batch to deliver."""
         ...
 
     def is_over(self, slot: int | None) -> bool:
-        """Tell whether a worker's share has ended: what is still asked of it has been answered by that."""
+        """Return True if the shard of ``slot`` is exhausted: its pending tasks return no batch."""
         ...
 
     def give_up(self, slot: int) -> None:
-        """Note that a task of a worker is poison: if its share leads through that, the share is over."""
+        """Record that a task of ``slot`` is poison: a shard that can only continue through it is over."""
         ...
 
     def begun_again(self, ends: Mapping[int, bytes]) -> None:
-        """Hear that workers know nothing any more of what was asked before.
+        """Record that a run starts on workers that know nothing of earlier tasks.
 
-        ``ends`` are the states in which the datasets of workers that stayed have ended the epoch before, by slot.
+        ``ends`` holds the dataset states in which persistent workers ended the previous epoch, by slot.
         """
         ...
 
     def name(self, task: Task, sample: str, position: int) -> str:
-        """Return in words what an error is about: a sample as the worker calls it, at this place in its batch."""
+        """Return how an error names a sample, given the worker's name for it and its position in the batch."""
         ...
 
     def location(self, task: Task, sample: str, position: int) -> str:
@@ -61,7 +61,7 @@ class TaskSource(Protocol):
 
 
 class IndexSteps(NamedTuple):
-    """Which steps of an epoch are over: all before ``first``, and those before ``until`` that are not missing."""
+    """Which steps of an epoch are done: all before ``first``, and those before ``until`` that are not missing."""
 
     first: int = 0
     until: int = 0
@@ -69,9 +69,9 @@ class IndexSteps(NamedTuple):
 
 
 class IndexTasks:
-    """One task for each batch of indices, or for each index, that a sampler gives.
+    """One task for each batch of indices, or each index, that a sampler yields.
 
-    With ``over``, the indices begin with those of its first step, and steps that are over are not made again.
+    With ``over``, the indices begin at its first step, and steps that are done are not repeated.
     """
 
     def __init__(
@@ -87,15 +87,15 @@ class IndexTasks:
     ) -> None:
         over = over or IndexSteps()
         self._is_ready = is_ready
-        """Tells whether another step may be taken from the sampler already; None if at any time."""
+        """Returns True if another step can be drawn from the sampler now; None if it always can."""
         self._indices, self._epoch, self._seed, self._dataset = indices, epoch, seed, dataset
         self._step, self._until, self._in_order = over.first, over.until, in_order
         self._to_do: Collection[int] = frozenset(over.missing)
-        """Steps before ``until`` that are to be made."""
+        """Steps before ``until`` that are still to be run."""
         self._over_until, self._missing = over.until, set(over.missing)
 
     def next(self) -> tuple[Task, int | None] | None:
-        """Return the next task. Runs the sampler, in the thread that asks for batches."""
+        """Return the next task. Runs the sampler in the thread that iterates over the loader."""
         while True:
             try:
                 what = next(self._indices)
@@ -106,7 +106,7 @@ class IndexTasks:
                 return Task(self._epoch, step, self._seed, what), None
 
     def consume(self, result: Result) -> None:
-        """Note that a step is over. In order, so are those before it: one that has failed is not tried again."""
+        """Record that a step is done. In order, so are all earlier steps: a failed step is not retried."""
         step = result.step
         if step >= self._over_until:
             if not self._in_order:
@@ -116,7 +116,7 @@ class IndexTasks:
             self._missing = {s for s in self._missing if s > step} if self._in_order else self._missing - {step}
 
     def place(self) -> IndexSteps:
-        """Return which steps are over, from a first one that is not beyond what was drawn from the sampler."""
+        """Return which steps are done; ``first`` is never beyond what was drawn from the sampler."""
         over = self._over_until
         if not self._missing and self._step >= over:
             return IndexSteps(over, over)
@@ -124,27 +124,27 @@ class IndexTasks:
         return IndexSteps(min(self._step, *missing[:1], self._over_until), self._over_until, missing)
 
     def is_ready(self) -> bool:
-        """True if the sampler may be asked now."""
+        """True if the sampler can be advanced now."""
         return self._is_ready is None or self._is_ready()
 
     def prepare(self, task: Task, worker: WorkerHandle) -> Task:
-        """Return the task as it can be sent: an index may be anything."""
+        """Return the task with its indices packed, unless they are plain values."""
         what = task.what
         plain = type(what) in _PLAIN or (type(what) is list and _PLAIN.issuperset(map(type, what)))
         return task if plain else worker.packed(task, what)
 
     def came_back(self, task: Task, result: Result, slot: int) -> None:
-        """Indices do not depend on results."""
+        """Do nothing: indices do not depend on results."""
 
     def is_over(self, slot: int | None) -> bool:  # noqa: ARG002
-        """Indices are for any worker."""
+        """Return False: any worker can run any index."""
         return False
 
     def give_up(self, slot: int) -> None:
-        """One index leads to no other."""
+        """Do nothing: no index depends on another."""
 
     def begun_again(self, ends: Mapping[int, bytes]) -> None:
-        """Indices are told with each task."""
+        """Do nothing: each task carries its indices."""
 
     def name(self, task: Task, sample: str, position: int) -> str:
         """Return the sample and its dataset."""
@@ -158,26 +158,26 @@ class IndexTasks:
 
 
 class ShardProgress(NamedTuple):
-    """How far a share has come."""
+    """How far a shard has progressed."""
 
     number: int = 0
-    """How many of its batches are over."""
+    """Number of its batches that are done."""
     fingerprint: int | None = 0
-    """Of these; None if it is not known."""
+    """Fingerprint of these batches; None if unknown."""
     stand: ShardState | None = None
-    """Where it stood before the last of them, if the dataset has a state of its own."""
+    """State before the last of them, if the dataset saves its state."""
     is_over: bool = False
-    """Whether it has no more."""
+    """Whether it has no more batches."""
     end: bytes | None = None
-    """The state of the dataset after that, if it has one."""
+    """The state of the dataset after its end, if it saves one."""
 
 
 class ShardTasks:
-    """Batch after batch of each worker's share, in turn, until all shares have ended.
+    """One task per batch of each worker's shard, in turn, until all shards are exhausted.
 
-    A share belongs to its slot: whoever is born there goes on with it, after the last batch that has come back. With
-    ``reached``, shares begin after what was saved. Unless ``in_order``, the next task is for the worker that has the
-    fewest, so that one that is slow keeps no other waiting. Within a shard, batches are in order in any case.
+    A shard belongs to its slot: a replacement worker in that slot resumes it after the last batch that was returned.
+    With ``reached``, shards start at the saved position. Unless ``in_order``, the next task goes to the worker with the
+    fewest tasks, so that a slow worker does not hold up the others. Batches within a shard are always in order.
     """
 
     def __init__(
@@ -195,40 +195,40 @@ class ShardTasks:
         self._first_prints: dict[int, int | None] = {}
         self._num_workers = num_workers
         self._taken = list(reached) or [ShardProgress()] * num_workers
-        """How far each share has come for whoever takes the batches."""
+        """Progress of each shard as delivered to the user."""
         self._back = list(self._taken)
-        """How far it has come for its worker, who is ahead of that."""
-        self._saved = {slot for slot, share in enumerate(self._taken) if share.number or share.stand is not None}
-        """Shares that go on from what was saved, and of which nothing has come back yet."""
-        self._from = [share.number for share in self._taken]
+        """Progress of each shard as returned by its worker, which is ahead of delivery."""
+        self._saved = {slot for slot, shard in enumerate(self._taken) if shard.number or shard.stand is not None}
+        """Shards that resume from a saved state and have not returned a batch yet."""
+        self._from = [shard.number for shard in self._taken]
         self._began = list(self._taken)
-        self._over = {slot for slot, share in enumerate(self._taken) if share.is_over and share.stand is None}
-        """Shares that have no more batches, or that have failed. One that was saved with a state of the dataset's own
-        ends once more: the dataset is given its state, for the epochs that follow."""
+        self._over = {slot for slot, shard in enumerate(self._taken) if shard.is_over and shard.stand is None}
+        """Shards that are exhausted or have failed. A shard that was saved with a dataset state is run to its end once
+        more, so that the dataset gets its state back for the following epochs."""
         self._failed: dict[int, int] = {}
-        """When shares have failed: at which step, or if results are taken as they come, as which result."""
+        """When each failed shard failed: the step or, if results are not delivered in order, the arrival number."""
         self._arrivals: dict[int, int] = {}
-        """As which result each step came back that was not taken yet; kept only if results are taken as they come."""
+        """Arrival number of each returned step not delivered yet; kept only if results are not delivered in order."""
         self._num_arrivals = self._turn = 0
-        going_on = set(range(num_workers)) - self._over
-        self._step = min((self._from[slot] * num_workers + slot for slot in going_on), default=0)
-        self._told: dict[int, int] = {}
+        active = set(range(num_workers)) - self._over
+        self._step = min((self._from[slot] * num_workers + slot for slot in active), default=0)
+        self._informed_tokens: dict[int, int] = {}
         self._numbers = list(self._from)
-        """The next batch to ask of each share, if they are not asked in turn."""
+        """The next batch number of each shard, if shards do not take turns."""
         self._under_way: list[set[int]] = [set() for _ in range(num_workers)]
-        """What was asked of each share and not taken, if they are not asked in turn."""
+        """Batches of each shard that were requested and not delivered, if shards do not take turns."""
 
     def next(self) -> tuple[Task, int | None] | None:
-        """Return the next batch to ask for, and the worker whose share it is of."""
+        """Return a task for the next batch, and the slot that owns its shard."""
         if len(self._over) == self._num_workers:
             return None
         number, slot = self._in_turn() if self._in_order else self._of_the_idlest()
         step = number * self._num_workers + slot
         task = Task(epoch=self._epoch, step=step, seed=self._seed, what=Shard(number))
-        return self._informed(task, slot) if number == self._from[slot] else task, slot
+        return self._with_progress(task, slot) if number == self._from[slot] else task, slot
 
     def _in_turn(self) -> tuple[int, int]:
-        """Return which batch of which share is next. One that is over is asked, too, and answered by that."""
+        """Return the next batch and its shard, in turn. An exhausted shard is included: its task completes at once."""
         while True:
             step, self._step = self._step, self._step + 1
             number, slot = divmod(step, self._num_workers)
@@ -236,7 +236,7 @@ class ShardTasks:
                 return number, slot
 
     def _of_the_idlest(self) -> tuple[int, int]:
-        """Return the next batch of the share of which the fewest were asked and not taken."""
+        """Return the next batch of the shard with the fewest undelivered batches."""
         slots = [slot for slot in range(self._num_workers) if slot not in self._over]
         slot = min(slots, key=lambda s: (len(self._under_way[s]), self._numbers[s], s))
         number = self._numbers[slot]
@@ -245,26 +245,26 @@ class ShardTasks:
         return number, slot
 
     def is_ready(self) -> bool:
-        """Tell whether ``next`` answers at once."""
+        """Return True: ``next`` never blocks."""
         return True
 
     def prepare(self, task: Task, worker: WorkerHandle) -> Task:
-        """Tell a worker that is new to the share how far it had come."""
-        if self._told.get(worker.slot) == worker.token:
+        """Add the progress of the shard if the worker is new to it."""
+        if self._informed_tokens.get(worker.slot) == worker.token:
             return task
-        self._told[worker.slot] = worker.token
-        return self._informed(task, worker.slot)
+        self._informed_tokens[worker.slot] = worker.token
+        return self._with_progress(task, worker.slot)
 
-    def _informed(self, task: Task, slot: int) -> Task:
+    def _with_progress(self, task: Task, slot: int) -> Task:
         back = self._back[slot]
         known = back.fingerprint if back.number == task.what.number else None
-        share = task.what._replace(
+        shard = task.what._replace(
             fingerprint=known, stand=back.stand, is_saved=slot in self._saved, is_over=back.is_over
         )
-        return task._replace(what=share)
+        return task._replace(what=shard)
 
     def came_back(self, task: Task, result: Result, slot: int) -> DuplicateData | None:
-        """Remember how far the share has come."""
+        """Record the progress of the shard."""
         self._asked |= result.asked
         if not self._in_order:
             self._arrivals[task.step] = self._num_arrivals = self._num_arrivals + 1
@@ -279,12 +279,12 @@ class ShardTasks:
         return self._compare(slot, result.fingerprint) if task.what.number == 0 else None
 
     def consume(self, result: Result) -> None:
-        """Remember how far the share has come for whoever takes its batches."""
+        """Record the progress of the shard as delivered."""
         number, slot = divmod(result.step, self._num_workers)
         self._under_way[slot].discard(number)
         self._turn = result.step if self._in_order else self._arrivals.pop(result.step, self._turn)
         for failed in [s for s, when in self._failed.items() if when < self._turn]:
-            # Whoever asks on after an error goes on without that share.
+            # Iteration that continues after an error continues without that shard.
             self._taken[failed] = self._taken[failed]._replace(is_over=True)
         if result.packed is not None:
             self._taken[slot] = _reached(number, result)
@@ -292,7 +292,7 @@ class ShardTasks:
             self._taken[slot] = self._taken[slot]._replace(is_over=True, end=result.end or self._taken[slot].end)
 
     def place(self) -> tuple[ShardProgress, ...]:
-        """Return how far each share has come for whoever takes its batches."""
+        """Return the progress of each shard as delivered."""
         return tuple(self._taken)
 
     def name(self, task: Task, sample: str, position: int) -> str:  # noqa: ARG002
@@ -304,16 +304,16 @@ class ShardTasks:
         return f"batch {task.step}, {self.name(task, sample, position)}"
 
     def is_over(self, slot: int | None) -> bool:
-        """Tell whether a share has ended."""
+        """Return True if the shard of ``slot`` is exhausted."""
         return slot in self._over
 
     def beginning(self) -> tuple[ShardProgress, ...]:
-        """Return from where each share began."""
+        """Return where each shard started."""
         return tuple(self._began)
 
     def begun_again(self, ends: Mapping[int, bytes]) -> None:
-        """Tell each worker with its next task how far its share had come, or how the epoch before had ended."""
-        self._told.clear()
+        """Send each worker, with its next task, the progress of its shard or how the previous epoch ended."""
+        self._informed_tokens.clear()
         for slot, state in ends.items():
             if self._taken[slot] == self._back[slot] == ShardProgress():
                 self._taken[slot] = self._back[slot] = self._began[slot] = ShardProgress(
@@ -321,7 +321,7 @@ class ShardTasks:
                 )
 
     def give_up(self, slot: int) -> None:
-        """End a share: what comes later in it can only be reached through what kills its worker."""
+        """End a shard: its later batches can only be reached through the one that kills its worker."""
         self._fail(slot, self._back[slot].number * self._num_workers + slot)
 
     def _fail(self, slot: int, step: int) -> None:
@@ -329,17 +329,18 @@ class ShardTasks:
         self._failed.setdefault(slot, step if self._in_order else self._num_arrivals)
 
     def _compare(self, slot: int, fingerprint: int | None) -> DuplicateData | None:
-        """Tell whether two workers begin with the same batch although nobody has asked which share is its own."""
+        """Return an error if two workers start with the same batch and the dataset never asked for its worker's ID."""
         others = [p for s, p in self._first_prints.items() if s != slot]
         self._first_prints[slot] = fingerprint
         if self._asked or fingerprint not in others:
             return None
         return DuplicateData(
-            f"{self._dataset} gives every worker the same samples: the first batches of two of its {self._num_workers} "
-            f"workers are equal, and it has not asked which share is its own. Each sample would arrive "
-            f"{self._num_workers} times (duplicates)",
+            f"{self._dataset} yields the same samples in every worker: expected disjoint shards, got equal first "
+            f"batches from two of its {self._num_workers} workers, and it never called get_worker_info(). Each sample "
+            f"would be delivered {self._num_workers} times (duplicates)",
             hint="shard it in __iter__: info = torch.utils.data.get_worker_info(), then yield every "
-            "info.num_workers-th sample from info.id on; or use num_workers=1. If it is meant, asking is enough",
+            "info.num_workers-th sample starting at info.id; or use num_workers=1. If the duplicates are intended, "
+            "call get_worker_info() to silence this check",
         )
 
 

@@ -1,4 +1,4 @@
-"""Which tasks there are, who has them, and what has come back: pure bookkeeping, without a clock or a process.
+"""Bookkeeping of tasks: which exist, which worker has them, and what was returned. Pure: no clock, no process.
 
 add ──▶ waiting ──give──▶ with a worker ──done──▶ back ──take──▶ taken ──▶ delivered
            ▲                    │                  ▲                │
@@ -14,23 +14,23 @@ from typing import Any
 
 from antifreeze.worker import Task
 
-SAMPLE_DEATHS = 2
-"""A sample that has cost this many workers is poison."""
-TASK_DEATHS = 4
-"""So is a batch that has cost this many, at whatever samples."""
+SAMPLE_LOSSES = 2
+"""A sample that was being processed when this many workers were lost is poison."""
+TASK_LOSSES = 4
+"""So is a batch that was being processed when this many workers were lost, at any of its samples."""
 
 
 @dataclass(frozen=True, slots=True)
 class Poison:
-    """A task that must not be given to another worker: it would cost that one as well."""
+    """A task that must not be assigned again: it would kill another worker."""
 
     step: int
     position: int
-    """The sample's place in its batch; -1 if it is not one sample."""
+    """The sample's position in its batch; -1 if no single sample is to blame."""
 
 
 class TaskTable:
-    """The tasks of one epoch. Steps have rising numbers, and are delivered in that order or as they come."""
+    """The tasks of one epoch. Step numbers increase; outcomes are delivered in that order or as they are returned."""
 
     def __init__(self, num_slots: int, *, in_order: bool = True) -> None:
         self._in_order = in_order
@@ -41,27 +41,27 @@ class TaskTable:
         self._back: dict[int, Any] = {}
         self._next = 0
         self._taken: tuple[Task, int | None, Any] | None = None
-        self._deaths: Counter[tuple[int, int, int]] = Counter()
+        self._losses: Counter[tuple[int, int, int]] = Counter()
 
-    # -- what is there ---------------------------------------------------------------------------------------------
+    # -- queries ---------------------------------------------------------------------------------------------
 
     @property
     def open(self) -> int:
-        """How many tasks were added and not delivered."""
+        """Number of tasks that were added and not delivered."""
         return len(self._tasks)
 
     @property
     def num_back(self) -> int:
-        """How many wait to be delivered."""
+        """Number of outcomes waiting to be delivered."""
         return len(self._back)
 
     @property
     def is_ready(self) -> bool:
-        """Whether the next outcome is there."""
+        """True if the next outcome can be delivered."""
         return bool(self._back) and (not self._in_order or self._next in self._back)
 
     def count_next(self, counts: Callable[[Any], bool]) -> int:
-        """Return how many of the next outcomes count, up to the first that is not there."""
+        """Return how many of the next outcomes satisfy ``counts``, up to the first that is missing."""
         step = number = 0
         while (self._next + step) in self._back:
             number += counts(self._back[self._next + step])
@@ -69,39 +69,39 @@ class TaskTable:
         return number
 
     def load(self, slot: int) -> int:
-        """How many tasks a worker has."""
+        """Number of tasks assigned to a worker."""
         return len(self._with[slot])
 
     def holds(self, slot: int, step: int) -> bool:
-        """Tell whether a worker was given this task and is still expected to bring it back."""
+        """Return True if a worker was assigned this task and has not returned it."""
         return step in self._with[slot]
 
     def has(self, step: int) -> bool:
-        """Tell whether a task was added and not delivered."""
+        """Return True if a task was added and not delivered."""
         return step in self._tasks
 
     def task(self, step: int) -> Task:
         """Return a task that was not delivered yet."""
         return self._tasks[step]
 
-    def deaths(self, step: int) -> int:
-        """How many workers a task has cost."""
-        return sum(count for (s, _, _), count in self._deaths.items() if s == step)
+    def num_losses(self, step: int) -> int:
+        """Number of workers lost while processing a task."""
+        return sum(count for (s, _, _), count in self._losses.items() if s == step)
 
     # -- forward ---------------------------------------------------------------------------------------------------
 
     def add(self, task: Task, slot: int | None = None) -> None:
-        """Take in a task; with a slot, for that worker alone."""
+        """Add a task; with ``slot``, only that worker can run it."""
         self._tasks[task.step] = task
         self._waiting.append(task.step)
         if slot is not None:
             self._pinned[task.step] = slot
 
-    def give(self, slot: int, most: int) -> list[Task]:
-        """Return tasks for a worker, the earliest first; it has them from now on."""
+    def give(self, slot: int, max_tasks: int) -> list[Task]:
+        """Assign up to ``max_tasks`` tasks to a worker and return them, the earliest first."""
         given: list[int] = []
         for step in self._waiting:
-            if len(given) >= most:
+            if len(given) >= max_tasks:
                 break
             if self._pinned.get(step, slot) == slot:
                 given.append(step)
@@ -111,7 +111,7 @@ class TaskTable:
         return [self._tasks[step] for step in given]
 
     def done(self, slot: int, step: int, outcome: Any) -> bool:
-        """Note what became of a task; False if nobody waits for it any more."""
+        """Record the outcome of a task; return False if the task is no longer assigned to ``slot``."""
         if step not in self._with[slot]:
             return False
         del self._with[slot][step]
@@ -119,7 +119,7 @@ class TaskTable:
         return True
 
     def take(self) -> Any | None:
-        """Return the next outcome to deliver, or None if it has not come back."""
+        """Return the next outcome to deliver, or None if it is not available."""
         if self._in_order and self._next not in self._tasks:
             self._next = min(self._tasks, default=self._next)
         step = self._next if self._in_order else next(iter(self._back), self._next)
@@ -135,56 +135,56 @@ class TaskTable:
         return outcome
 
     def delivered(self) -> None:
-        """Note that what was taken last has reached the user."""
+        """Record that the outcome taken last has reached the user."""
         self._taken = None
 
     # -- backward --------------------------------------------------------------------------------------------------
 
     def lost(self, slot: int, at: tuple[int, int, int] | None) -> Poison | None:
-        """Put a lost worker's tasks back. ``at`` is (step, position, stage) where it stood, if it stood at one.
+        """Put a lost worker's tasks back. ``at`` is the (step, position, stage) it was processing, if any.
 
-        Returns the task that must not be tried again, if it is one; it is out of the way until ``again`` or ``fail``.
+        Returns the task that must not be tried again, if there is one; it is held back until ``retry`` or ``fail``.
         """
         steps = sorted(self._with[slot])
         self._with[slot].clear()
         poison = None
         if at is not None and at[0] in steps:
-            self._deaths[at] += 1
-            if self._deaths[at] >= SAMPLE_DEATHS:
+            self._losses[at] += 1
+            if self._losses[at] >= SAMPLE_LOSSES:
                 poison = Poison(at[0], at[1])
-            elif self.deaths(at[0]) >= TASK_DEATHS:
+            elif self.num_losses(at[0]) >= TASK_LOSSES:
                 poison = Poison(at[0], -1)
         if poison is not None:
             steps.remove(poison.step)
-        self._wait_again(steps)
+        self._requeue(steps)
         return poison
 
     def forgive(self, at: tuple[int, int, int]) -> None:
-        """Take back that a place has cost a worker: the worker was lost for another reason."""
-        self._deaths[at] -= 1
+        """Uncount a loss at ``at``: the worker was lost for another reason."""
+        self._losses[at] -= 1
 
-    def again(self, step: int, task: Task) -> None:
-        """Have a task made after all, changed: without the sample that cost its workers, say."""
+    def retry(self, step: int, task: Task) -> None:
+        """Retry a task that was held back, changed: for example without the sample that killed its workers."""
         self._tasks[step] = task
-        for key in [key for key in self._deaths if key[0] == step]:
-            del self._deaths[key]
+        for key in [key for key in self._losses if key[0] == step]:
+            del self._losses[key]
         self._back.pop(step, None)
-        self._wait_again([step])
+        self._requeue([step])
 
     def redo(self, task: Task) -> None:
-        """Have a task made that was delivered last, as a failure: the user wants it without a sample."""
+        """Repeat the task whose failure was delivered last: the user chose to continue without a sample."""
         self._tasks[task.step], self._taken = task, None
         if self._in_order:
             self._next = task.step
-        self._wait_again([task.step])
+        self._requeue([task.step])
 
     def take_back(self) -> None:
-        """Have what was taken last taken again: it has not reached the user."""
+        """Undo the last ``take``: the outcome has not reached the user."""
         if self._taken is None:
             return
         task, slot, outcome = self._taken
         self._tasks[task.step] = task
-        # Order: before what came later. Two batches of one shard must not change places.
+        # Order: in front of later outcomes. Two batches of one shard must not be swapped.
         self._back = {task.step: outcome, **self._back}
         if slot is not None:
             self._pinned[task.step] = slot
@@ -193,7 +193,7 @@ class TaskTable:
         self._taken = None
 
     def fail(self, step: int, outcome: Any) -> None:
-        """Deliver this in place of what no worker could make, or needs to make."""
+        """Deliver ``outcome`` for a task that no worker can run, or needs to run."""
         for steps in self._with:
             steps.pop(step, None)
         if step in self._waiting:
@@ -201,20 +201,20 @@ class TaskTable:
         self._back[step] = outcome
 
     def pinned(self, slot: int) -> list[int]:
-        """Return the tasks that only this worker can make and that have not come back."""
+        """Return the tasks that only this worker can run and that have not been returned."""
         return [step for step, owner in self._pinned.items() if owner == slot and step not in self._back]
 
     def outcomes(self) -> list[Any]:
-        """Return what has come back and was not delivered."""
+        """Return the outcomes that were not delivered."""
         return list(self._back.values())
 
     def reclaim(self) -> None:
-        """Put all tasks back that have not come back: their workers are gone. What those had sent can still be read."""
+        """Put back all tasks that were not returned: their workers are gone. Batches they had sent stay readable."""
         for steps in self._with:
             steps.clear()
         self._waiting.clear()
-        self._wait_again([step for step in self._tasks if step not in self._back])
+        self._requeue([step for step in self._tasks if step not in self._back])
 
-    def _wait_again(self, steps: list[int]) -> None:
-        # Order: the earliest first, or those who wait for it would wait behind later ones.
+    def _requeue(self, steps: list[int]) -> None:
+        # Order: the earliest first, or the batch that is waited for would queue behind later ones.
         self._waiting = deque(sorted([*self._waiting, *steps]))

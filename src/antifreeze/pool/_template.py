@@ -1,4 +1,4 @@
-"""What a loader's workers are forked from: its payload, and the process that has loaded it."""
+"""What a loader's workers are forked from: its payload, and the template process that has loaded it."""
 
 from __future__ import annotations
 
@@ -26,23 +26,24 @@ from antifreeze.worker import Environment
 
 _numbers = itertools.count(1)
 _MAX_ROUNDS = 8
-"""How often names may be added: each round is a process that stays as long as the template."""
+"""How often modules may be added: each round forks a process that stays as long as the template."""
 
 
 class Phase(enum.Enum):
-    """Where a template is: NEW -> STARTING -> READY, DIRECT or FAILED; READY -> NEW when its process is lost."""
+    """State of a template: NEW -> STARTING -> READY, DIRECT or FAILED; READY -> NEW when its process is lost."""
 
     NEW = "it has no process"
     STARTING = "a process imports and loads"
     READY = "a process has loaded the payload, and forks workers"
-    DIRECT = "workers are forked from the fork server, and each loads for itself"
+    DIRECT = "workers are forked from the fork server, and each loads the payload itself"
     FAILED = "user code raised an error while the payload was loaded"
 
 
-class Learned:
-    """Modules that workers have imported while they worked, and that their template imports for the next ones.
+class ExtraModules:
+    """Modules that workers imported while running, and that the template imports for the next workers.
 
-    Names are added until an import does harm. Then those that no process has imported yet are forgotten, for good.
+    Modules are added until an import causes a problem. Then those that no process has imported yet are dropped, and no
+    more are added.
     """
 
     def __init__(self) -> None:
@@ -50,24 +51,24 @@ class Learned:
         self._num_begun = self._rounds = 0
 
     def add(self, names: Iterable[str]) -> None:
-        """Note what a worker has imported, in its order."""
+        """Add modules that a worker imported, in import order."""
         if self._rounds < _MAX_ROUNDS:
             self.names = tuple(dict.fromkeys((*self.names, *names)))
 
     def begin(self) -> int:
-        """Return how many there are, for a process that now imports them."""
+        """Start a round: return the number of modules that a new process is about to import."""
         if len(self.names) > self._num_begun:
             self._num_begun = len(self.names)
             self._rounds += 1
         return len(self.names)
 
     def give_up(self, num_harmless: int) -> None:
-        """Forget all but the first ones, and add no more."""
+        """Keep only the first ``num_harmless`` modules, and add no more."""
         self.names, self._rounds = self.names[:num_harmless], _MAX_ROUNDS
 
 
 class Template:
-    """A payload, and how workers get it. All but what it was made with is changed by the supervisor's thread."""
+    """A payload, and how workers get it. Only the supervisor's thread changes it after construction."""
 
     def __init__(self, payload: Payload, sources: dict[str, Any], environment: Environment) -> None:
         self.payload, self.sources, self.environment = payload, sources, environment
@@ -76,34 +77,34 @@ class Template:
         self.reason = payload.per_worker_reason
         if sys.platform != "linux":
             self.reason = "template processes are used on Linux only"
-        """Why workers load for themselves, if they do."""
+        """Why each worker loads the payload itself; "" if the template process does."""
         self.failure: Any = None
         self.num_lost = 0
-        """How often its process was lost before it was ready."""
+        """Number of times its process was lost before it was ready."""
         self.load_s = 0.0
-        self.learned = Learned()
+        self.extra_modules = ExtraModules()
 
-    def to_learn(self, names: Iterable[str], by_value: Collection[str]) -> tuple[str, ...]:
-        """Return which of the modules that a worker has imported its template shall import: those that are here too.
+    def select_extra_modules(self, names: Iterable[str], by_value: Collection[str]) -> tuple[str, ...]:
+        """Return which of a worker's imported modules the template should import: those that this process has, too.
 
-        A fork of this process would have these, and no others. The template is not used after one of them was edited.
+        A fork of this process would have exactly these. A template whose modules were edited since is not reused.
         """
         known = tuple(name for name in names if sys.modules.get(name) is not None and name not in by_value)
         self.sources = own_sources(by_value, known) | self.sources
         return known
 
     def is_for(self, payload: Payload, sources: dict[str, Any]) -> bool:
-        """True if workers of this payload, with these source files, may come from here."""
+        """True if workers with this payload and these source files can be forked from this template."""
         is_current = all(sources.get(name) == found for name, found in self.sources.items())
         return payload is self.payload and is_current and self.pid == os.getpid() and self.phase is not Phase.FAILED
 
 
 class Templates:
-    """The templates of one loader: the same one in every epoch, as long as the payload stays the same."""
+    """The templates of one loader. A template is reused as long as the payload does not change."""
 
     def __init__(self) -> None:
         self.by_value: set[str] = set()
-        """Modules that exist in this process only: a notebook's, or those found by a path that is gone."""
+        """Modules that exist only in this process: those of a notebook, or imported from a path that is gone."""
         self._template: Template | None = None
 
     @property
@@ -113,11 +114,11 @@ class Templates:
 
     @property
     def reason(self) -> str:
-        """Why workers load for themselves; nothing if they do not."""
+        """Why each worker loads the payload itself; "" if the template process does."""
         return "" if self._template is None else self._template.reason
 
     def of(self, program: Any) -> tuple[Template, Environment]:
-        """Return where workers of a program come from, and what they take over from this process."""
+        """Return the template for a program, and the environment its workers take over from this process."""
         before, replacements = self._template, find_replacements(self.by_value)
         replaced = {each.place for each in replacements}
         payload = make_payload(program, self.by_value, None if before is None else before.payload, replaced)
@@ -131,7 +132,7 @@ class Templates:
 
 
 def environment_of(by_value: set[str], patches: tuple[Patch, ...]) -> Environment:
-    """Return what a worker takes over from this process, as it is now."""
+    """Return the current environment of this process, which a worker takes over."""
     try:
         cwd = str(Path.cwd())
     except OSError:  # it was removed

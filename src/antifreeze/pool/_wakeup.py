@@ -1,4 +1,4 @@
-"""What wakes a thread that waits in ``poll``."""
+"""Wakes a thread that waits in ``poll``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 
 
 class WakeupPipe:
-    """A pipe to oneself. Ringing takes no lock, and may be done anywhere: by the collector, too."""
+    """A self-pipe. ``notify`` takes no lock and may be called from anywhere, the garbage collector included."""
 
     def __init__(self, *, is_open: bool = True) -> None:
         self._in = self._out = -1
@@ -15,7 +15,7 @@ class WakeupPipe:
             self.open()
 
     def open(self) -> None:
-        """Have a pipe; without one, ringing does nothing. May be called twice."""
+        """Create the pipe; without one, ``notify`` does nothing. May be called twice."""
         if self._in < 0:
             self._in, self._out = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
@@ -24,17 +24,17 @@ class WakeupPipe:
         return self._in
 
     def notify(self) -> None:
-        """Wake whoever waits, now or the next time."""
-        with contextlib.suppress(OSError):  # it is full, which wakes as well, or closed
+        """Wake the waiting thread, or make its next wait return at once."""
+        with contextlib.suppress(OSError):  # a full pipe wakes the thread as well; a closed one has no reader
             os.write(self._out, b"x")
 
     def drain(self) -> None:
-        """Have the next wait be one."""
+        """Discard pending notifications, so that the next wait blocks."""
         with contextlib.suppress(BlockingIOError):
             os.read(self._in, 4096)
 
     def close(self) -> None:
-        """Let go of the pipe. May be called twice."""
+        """Close the pipe. May be called twice."""
         if self._in >= 0:
             os.close(self._in)
             os.close(self._out)

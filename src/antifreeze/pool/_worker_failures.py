@@ -1,4 +1,4 @@
-"""Workers that are gone: their tasks go back, why they are gone is found out, and what cost too many is set aside."""
+"""Handling of lost workers: requeues their tasks, finds the cause, and sets poison samples aside."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from antifreeze.pool._worker_handle import WorkerHandle
 from antifreeze.pool._worker_watch import WorkerWatch
 from antifreeze.worker import Shard
 
-_EXIT_S = 1.0
-_IN_VAIN = 10
+_EXIT_TIMEOUT_S = 1.0
+_MAX_LOSSES_WITHOUT_PROGRESS = 10
 
 
 @dataclass(slots=True)
 class _Lost:
-    """A worker that is gone and whose exit has not been explained yet."""
+    """A lost worker whose exit has not been explained yet."""
 
     worker: WorkerHandle
     at: tuple[int, int, int] | None
@@ -32,11 +32,11 @@ class _Lost:
     until_s: float
     code: int | None = None
     is_over: bool = False
-    """Whether its exit code has come, or is waited for no longer."""
+    """Whether its exit code is known, or waiting for it timed out."""
 
 
 class WorkerFailures:
-    """What an epoch does about lost workers. Called with the pool's lock held."""
+    """Handles the lost workers of one epoch. Called with the pool's lock held."""
 
     def __init__(
         self, pool: Pool, source: TaskSource, task_table: TaskTable, watch: WorkerWatch, history: History, number: int
@@ -50,29 +50,29 @@ class WorkerFailures:
         )
         self._number = number
         self._lost: dict[int, _Lost] = {}
-        self._restarts = self._in_vain = 0
+        self._restarts = self._losses_without_progress = 0
         self._began_s = time.monotonic()
 
-    def came_back(self) -> None:
-        """Note that work gets done: losses before it were not in vain."""
-        self._in_vain = 0
+    def on_result(self) -> None:
+        """Record progress: the losses before it no longer count as consecutive."""
+        self._losses_without_progress = 0
 
     def lost(self, worker: WorkerHandle) -> None:
-        """Put a lost worker's tasks back, and find out why it is gone."""
+        """Requeue a lost worker's tasks, and find out why it was lost."""
         record, worker.sample = worker.record, self._watch.sample(worker)  # Order: while its tasks are known
         at = None
         if record.stage.working and record.stage not in (Stage.STARTED, Stage.LOAD, Stage.INIT) and record.step >= 0:
             at = (record.step, record.position, int(record.stage))
         poison = self._task_table.lost(worker.slot, at)
-        lost = _Lost(worker, at, poison, time.monotonic() + _EXIT_S)
+        lost = _Lost(worker, at, poison, time.monotonic() + _EXIT_TIMEOUT_S)
         if worker.finding is not None:
             self._explain(lost, None)
         else:
             self._lost[worker.token] = lost
-            self._pool.exits[worker.token] = lambda code: self._heard(worker.token, code)
+            self._pool.exits[worker.token] = lambda code: self._on_exit_code(worker.token, code)
 
-    def lost_while_loading(self, pid: int, why: Finding) -> None:
-        """Remember that the process which loads the payload for all workers was lost."""
+    def on_loading_process_lost(self, pid: int, why: Finding) -> None:
+        """Record the loss of the process that loads the payload for all workers."""
         lines = (why.title, *why.evidence_lines)
         after_s = time.monotonic() - self._began_s
         self._history.restart(
@@ -81,53 +81,53 @@ class WorkerFailures:
 
     @property
     def unexplained(self) -> int:
-        """How many workers are gone of which it is not known why. It is for a second at most."""
+        """Number of lost workers whose cause is not known yet; each for at most a second."""
         return len(self._lost)
 
     def holds(self, slot: int) -> bool:
-        """Tell whether a worker should get nothing yet: what its predecessor stood at may be poison."""
+        """Return True if a worker should get no task yet: what its predecessor was processing may be poison."""
         return any(lost.poison is not None and lost.worker.slot == slot for lost in self._lost.values())
 
-    def look(self, now_s: float) -> None:
-        """Wait no longer to hear how a worker has ended than is good for those who wait for its task."""
+    def check(self, now_s: float) -> None:
+        """Stop waiting for exit codes that are overdue: the training loop may be waiting for the task."""
         for token, lost in list(self._lost.items()):
             if now_s > lost.until_s:
                 self._pool.exits.pop(token, None)
-                self._heard(token, None)
+                self._on_exit_code(token, None)
 
     def retired(self, worker: WorkerHandle, finding: Finding) -> None:
-        """Tell of a worker that is replaced when it has nothing to do."""
-        self._watch.lost(worker, finding, self._began_s, "it had finished its batches, and is replaced")
+        """Report a leaking worker that is replaced while idle."""
+        self._watch.lost(worker, finding, self._began_s, "it had finished its batches and was replaced")
 
-    def _heard(self, token: int, code: int | None) -> None:
+    def _on_exit_code(self, token: int, code: int | None) -> None:
         lost = self._lost.get(token)
         if lost is not None:
             lost.code, lost.is_over = code, True
-        # Order: as they were lost. The second at a place may end the epoch, and the first would never be told of.
+        # Order: as they were lost. The second loss at a sample may end the epoch; the first is reported before it.
         while self._lost and (first := next(iter(self._lost.values()))).is_over:
             del self._lost[first.worker.token]
             self._explain(first, first.code)
 
     def _explain(self, lost: _Lost, code: int | None) -> None:
-        """A worker's end is known: say it, remember it, and decide about the task that it stood at."""
+        """Report and record why a worker was lost, and decide about the task it was processing."""
         worker, poison = lost.worker, lost.poison
         finding = self._watch.exit_of(worker, code)
         if finding.cause is Cause.ORPHANED:
-            # It was lost with its fork server: neither its task nor its start is to blame.
+            # It was killed together with its fork server: neither its task nor its startup is to blame.
             if lost.at is not None:
                 self._task_table.forgive(lost.at)
             if poison is not None:
-                self._task_table.again(poison.step, self._task_table.task(poison.step))
+                self._task_table.retry(poison.step, self._task_table.task(poison.step))
                 poison = None
         else:
-            self._pool.early_deaths[worker.slot] += worker.died_early
+            self._pool.early_exits[worker.slot] += worker.exited_early
         self._restarts += 1
-        self._in_vain += 1
-        again, given_up = "its batches are made again by another worker", "it is the second worker lost there"
-        self._watch.lost(worker, finding, self._began_s, again if poison is None else given_up)
+        self._losses_without_progress += 1
+        retried, given_up = "another worker redoes its batches", "it is the second worker lost there"
+        self._watch.lost(worker, finding, self._began_s, retried if poison is None else given_up)
         if poison is not None:
             self._poisoned(poison, worker, finding)
-        too_often = self._in_vain > max(_IN_VAIN, 3 * self._pool.config.num_workers)
+        too_often = self._losses_without_progress > max(_MAX_LOSSES_WITHOUT_PROGRESS, 3 * self._pool.config.num_workers)
         if self._pool.cannot_start or too_often or self._restarts > self._pool.config.max_restarts:
             self._pool.fatal = self._hopeless(worker, finding)
 
@@ -136,12 +136,12 @@ class WorkerFailures:
         place = self._watch.sample(worker)
         if poison.position < 0:
             place = self._source.name(task, batch_of(worker.record), -1)
-        attempts = max(2, self._task_table.deaths(poison.step))
+        attempts = max(2, self._task_table.num_losses(poison.step))
         error = fault_error(finding, worker=worker.name, step=poison.step, place=place, attempts=attempts)
         can_skip = poison.position >= 0 and not isinstance(task.what, Shard)
         if can_skip and self._pool.config.on_error == "skip":
             self._history.skip(Skip(sample=place, reason=error.message, epoch=self._number, step=poison.step))
-            self._task_table.again(poison.step, task._replace(skip=(*task.skip, poison.position)))
+            self._task_table.retry(poison.step, task._replace(skip=(*task.skip, poison.position)))
             return
         if can_skip:
             error.retry = (task, poison.position)
@@ -154,7 +154,9 @@ class WorkerFailures:
         return WorkerDied(
             f"workers were lost {why}; the last was {worker.name}, which {finding.title} "
             f"at {self._watch.describe(worker)}{lines_of(finding)}",
-            hint=finding.hint if start else f"{finding.hint} max_restarts= sets how many losses are healed",
+            hint=finding.hint
+            if start
+            else f"{finding.hint} Set max_restarts= to change how many lost workers are replaced",
             worker=worker.slot,
             cause=finding.cause.value,
         )

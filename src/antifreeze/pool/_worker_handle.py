@@ -1,4 +1,4 @@
-"""One worker process as the trainer sees it: its channel, its record, what it was given to do."""
+"""The trainer's handle of one worker process: its channel, its heartbeat, its assigned tasks."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from antifreeze.worker import MAX_FDS, Start, Task, Tasks
 
 
 class WorkerState(enum.Enum):
-    """Where a worker stands in its life: REQUESTED -> LOADING -> READY, and from each of them -> GONE."""
+    """State of a worker: REQUESTED -> LOADING -> READY, and from each of them -> GONE."""
 
-    REQUESTED = "it was asked for"
-    LOADING = "it has a process, which rebuilds the dataset"
-    READY = "it makes batches"
-    GONE = "its channel has closed, or it was killed"
+    REQUESTED = "requested, not spawned yet"
+    LOADING = "spawned, loading the dataset"
+    READY = "making batches"
+    GONE = "its channel was closed, or it was killed"
 
 
 @dataclass(slots=True, eq=False)
@@ -51,52 +51,52 @@ class WorkerHandle:
     inbox: Inbox = field(default_factory=Inbox)
     outbox: Outbox = field(default_factory=Outbox)
     finding: Finding | None = None
-    """Why we have killed it, if we have."""
-    died_early: bool = False
+    """Why the supervisor killed it, if it did."""
+    exited_early: bool = False
     """Whether it was lost before it was ready."""
     sample: str | None = None
-    """What it was at when it was lost, in words: the batch may be over by the time its end is explained."""
+    """The sample it was processing when it was lost, named then: the batch may be done when the exit is explained."""
     asked_s: float = 0.0
-    """When it was last given something to do, or was born."""
+    """When it was last sent a task, or was spawned."""
 
     @property
     def record(self) -> Heartbeat:
-        """What the worker says it does."""
+        """The worker's current heartbeat."""
         return self.board.read()
 
     @property
     def name(self) -> str:
-        """How messages call it."""
+        """Name of the worker in messages."""
         return f"worker {self.slot} (pid {self.pid})" if self.pid else f"worker {self.slot}"
 
     def packed(self, task: Task, what: Any) -> Task:
-        """Return the task with something in it that only the codec can send."""
+        """Return the task with ``what`` packed into shared memory."""
         packed = pack(*dump(what, by_value=True), self.outbox)
         self.outbox.sent(packed.pieces)
         return task._replace(what=packed)
 
     def send(self, tasks: list[Task]) -> None:
-        """Give it something to do, and say which of its memory is free again."""
+        """Send tasks, and return the shared memory that is no longer in use."""
         self.asked_s = time.monotonic()
-        news = self.outbox.drain_updates()
-        while len(news.fds) > MAX_FDS:  # more than one message can carry
-            some, news.opened = news.opened[:MAX_FDS], news.opened[MAX_FDS:]
-            fds, news.fds = news.fds[:MAX_FDS], news.fds[MAX_FDS:]
+        updates = self.outbox.drain_updates()
+        while len(updates.fds) > MAX_FDS:  # more than one message can carry
+            some, updates.opened = updates.opened[:MAX_FDS], updates.opened[MAX_FDS:]
+            fds, updates.fds = updates.fds[:MAX_FDS], updates.fds[MAX_FDS:]
             self.channel.send_nowait(Tasks([], [], some, []), fds)
-        self.channel.send_nowait(Tasks(tasks, self.inbox.take_done(), news.opened, news.dropped), news.fds)
+        self.channel.send_nowait(Tasks(tasks, self.inbox.take_done(), updates.opened, updates.dropped), updates.fds)
 
     def read_stacks(self) -> str:
-        """Return what faulthandler has written."""
+        """Return the output of faulthandler."""
         return read_stacks(self.stacks)
 
     def kill(self, why: Finding) -> None:
-        """Kill it with what it has started. Its channel closes, and that is how everybody hears of it."""
+        """Kill its process group. The loss is noticed when its channel closes."""
         self.finding = why
         if self.pid:
             kill_group(self.pid)
 
     def close(self) -> None:
-        """Let go of what belongs to it. Batches that it has sent stay readable. May be called twice."""
+        """Release its resources. Batches that it has sent stay readable. May be called twice."""
         self.state = WorkerState.GONE
         self.channel.close()
         if self.stacks >= 0:
@@ -105,7 +105,7 @@ class WorkerHandle:
 
 
 def make_worker(slot: int, start: Start, payload_fds: list[int]) -> tuple[WorkerHandle, Spawn, list[int]]:
-    """Return a worker to be, what to ask its server, and the descriptors that go with that."""
+    """Return a handle, the request to spawn its process, and the descriptors to send along."""
     fds: list[int] = []
     ours, theirs = pair()
     try:

@@ -1,4 +1,4 @@
-"""Memory that batches travel in, lent to whoever collates them; torch's own way would use files in /dev/shm."""
+"""Shared memory for collated batches, so that they are sent without a copy. Torch would use files in /dev/shm."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ _outboxes: list[Outbox] = []
 
 
 def install(outbox: Outbox) -> None:
-    """Lend from the outbox: to our own collating, and to torch's, now or when it is imported."""
+    """Allocate batches from the outbox, in our collate and in torch's, now or when torch is imported."""
     _outboxes[:] = [outbox]
     when_imported("torch.storage", _replace_storage)
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return an array of undefined content, in memory that can be sent without a copy where that is worth it."""
+    """Return an uninitialized array, in shared memory if it is large enough to benefit."""
     nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     lent = lend(nbytes)
     return np.empty(shape, dtype) if lent is None else lent.view(dtype).reshape(shape)
 
 
 def lend(nbytes: int) -> npt.NDArray[np.uint8] | None:
-    """Return memory that can be sent without a copy, where that is worth it and there is any."""
+    """Return shared memory if it is available and ``nbytes`` is large enough to benefit."""
     if not _outboxes or nbytes < _LARGE:
         return None
     try:
         return _outboxes[0].lend(nbytes)[:nbytes]
-    except OSError:  # no descriptor, no memory: it can be copied later
+    except OSError:  # out of descriptors or memory: the batch is copied later
         return None
 
 
 def _replace_storage() -> None:
-    """Replace what torch, and code that was copied from it, calls in a worker for the memory of a batch."""
+    """Replace the function by which torch, and code copied from it, allocates the memory of a batch in a worker."""
     storage: Any = sys.modules["torch.storage"]
 
     def _new_shared(cls: Any, size: int, *, device: Any = "cpu") -> Any:

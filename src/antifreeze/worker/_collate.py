@@ -1,4 +1,4 @@
-"""Samples into a batch: torch's ``default_collate`` and ``default_convert``, also where torch is not loaded.
+"""Torch's ``default_collate`` and ``default_convert``, also for processes in which torch is not loaded.
 
 A worker process imports torch only if the user's code does. Without it, whatever would be a tensor is an ``AsTensor``
 around a NumPy array; the structure, the dtypes, the values and the errors are torch's.
@@ -44,7 +44,7 @@ def default_convert(sample: Any) -> Any:
 
 
 def collate_arrays(samples: Sequence[Any]) -> Any:
-    """Return the samples as one batch, with ``AsTensor`` where torch gives a tensor."""
+    """Return the samples as one batch, with ``AsTensor`` where torch returns a tensor."""
     first = samples[0]
     if isinstance(first, np.ndarray):
         if _TEXT_OR_OBJECT.search(first.dtype.str):
@@ -83,7 +83,7 @@ def _collate_sequences(first: Sequence[Any], samples: Sequence[Any]) -> Any:
 
 
 def convert_arrays(sample: Any) -> Any:
-    """Return the sample with ``AsTensor`` around its arrays; all else is left alone."""
+    """Return the sample with ``AsTensor`` around its arrays; everything else is unchanged."""
     kind = type(sample)
     if kind.__module__ == "numpy" and kind.__name__ not in ("str_", "string_"):
         if kind is np.ndarray and _TEXT_OR_OBJECT.search(sample.dtype.str):
@@ -103,14 +103,14 @@ def _is_namedtuple(value: object) -> bool:
 
 
 def _like_mapping(first: Mapping[Any, Any], members: dict[Any, Any]) -> Any:
-    """Return the members in a mapping of the type of ``first``, or as a dict if that cannot be made."""
+    """Return the members in a mapping of the type of ``first``, or in a dict if that fails."""
     kind: Any = type(first)
     if kind is dict:
         return members
     try:
         if not isinstance(first, MutableMapping):
             return kind(members)
-        # A copy keeps what the type has besides its members, such as a default factory.
+        # A copy keeps other attributes of the type, such as a default factory.
         clone = copy.copy(first)
         clone.update(members)
     except TypeError:
@@ -119,7 +119,7 @@ def _like_mapping(first: Mapping[Any, Any], members: dict[Any, Any]) -> Any:
 
 
 def _like_sequence(first: Sequence[Any], members: list[Any]) -> Any:
-    """Return the members in a sequence of the type of ``first``, or as a list: always so for tuples, as in torch."""
+    """Return the members in a sequence of the type of ``first``, or in a list: always for tuples, as in torch."""
     kind: Any = type(first)
     if kind is list or isinstance(first, tuple):
         return members

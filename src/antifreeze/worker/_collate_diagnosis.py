@@ -1,4 +1,4 @@
-"""Why samples do not fit together into a batch, in words that name the samples and the member."""
+"""Explains why samples cannot be collated into a batch, naming the samples and the member."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import numpy as np
 
 from antifreeze.worker._numpy_collate import check_dtype, promote
 
-_MOST_VALUES = 1_000_000
-"""Looked at before giving up: samples can be lists of millions of numbers, and an error should not wait for them."""
+_MAX_VALUES = 1_000_000
+"""Values examined before giving up: samples can be lists of millions of numbers, and the error must not take long."""
 
-_MOST_GROUPS = 4
+_MAX_GROUPS = 4
 
 Finding = tuple[bool, str]
-"""Whether this alone makes torch's collate fail, and the words. If not, a certain finding elsewhere goes first."""
+"""Whether this alone makes torch's collate fail, and the text. If not, a certain finding elsewhere takes precedence."""
 
 
 class SampleKind(enum.Enum):
-    """What collating can tell apart."""
+    """The kinds of values that collating distinguishes."""
 
     NONE = enum.auto()
     NUMBER = enum.auto()
@@ -34,9 +34,9 @@ class SampleKind(enum.Enum):
 
 
 def explain(samples: Sequence[Any], names: Sequence[str]) -> str | None:
-    """Return why the samples do not fit together, or None if nothing is found.
+    """Return why the samples cannot be collated, or None if no reason is found.
 
-    ``names[i]`` is how to call ``samples[i]``. Never raises, whatever the samples do when they are looked at.
+    ``names[i]`` is the name of ``samples[i]`` in messages. Never raises, whatever the samples do when inspected.
     """
     try:
         findings = list(itertools.islice(_Search(names).column(list(samples), ""), 100))
@@ -66,14 +66,14 @@ def _kind(value: Any) -> SampleKind:
 
 
 class _Search:
-    """A walk through members that stand at the same place in every sample."""
+    """Walks through the members that have the same path in every sample."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
-        self._left = _MOST_VALUES
+        self._left = _MAX_VALUES
 
     def column(self, values: Sequence[Any], path: str) -> Iterator[Finding]:
-        """Yield what is wrong with the values that the samples have at ``path``."""
+        """Yield the problems of the values that the samples have at ``path``."""
         self._left -= len(values)
         if self._left < 0 or _is_plain(values):
             return
@@ -83,7 +83,7 @@ class _Search:
         elif len(set(kinds)) > 1 or (
             kinds[0] in (SampleKind.ARRAY, SampleKind.OTHER) and len(set(map(type, values))) > 1
         ):
-            # Texts are not looked at, so anything may stand beside the first.
+            # Strings are passed through unchecked, so they may be mixed with anything.
             certain = kinds[0] not in (SampleKind.TEXT, SampleKind.OTHER)
             yield certain, self._differ("types", path, [type(value).__name__ for value in values])
         else:
@@ -95,7 +95,7 @@ class _Search:
             }.get(kinds[0])
             try:
                 yield from look(values, path) if look is not None else ()
-            except Exception:  # noqa: BLE001  border: one member that cannot be looked at hides no other
+            except Exception:  # noqa: BLE001  border: a member that cannot be inspected must not hide others
                 return
 
     def _nones(self, values: Sequence[Any], path: str) -> Finding:
@@ -103,20 +103,20 @@ class _Search:
         if len(where) == len(values):
             who = self._names[0] if len(values) == 1 else "every sample"
             return False, f"{path} is None in {who}" if path else f"{who} is None"
-        who, one = self._who(where), len(where) == 1
+        who = self._who(where)
         types = Counter(type(value).__name__ for value in values if value is not None)
         others = " or ".join(name for name, _ in types.most_common(3))
         if path:
-            return True, f"{path} is None in {who}; in {'its' if one else 'their'} neighbours it is {others}"
-        are, their = ("is", "its") if one else ("are", "their")
-        return True, f"{who} {are} None; {their} neighbours are {others}"
+            return True, f"{path} is None in {who}; in the other samples it is {others}"
+        are = "is" if len(where) == 1 else "are"
+        return True, f"{who} {are} None; the other samples are {others}"
 
     def _numbers(self, values: Sequence[Any], path: str) -> Iterator[Finding]:
         if isinstance(values[0], int):
-            place = f"{path} of " if path else ""
+            prefix = f"{path} of " if path else ""
             for name, value in zip(self._names, values, strict=False):
                 if isinstance(value, int) and not -(2**63) <= value < 2**63:
-                    yield True, f"{place}{name} is {value}, which does not fit into 64 bits"
+                    yield True, f"{prefix}{name} is {value}, which does not fit into 64 bits"
                     return
         yield from self._dtypes([value for value in values if isinstance(value, np.generic)], path, values)
 
@@ -132,7 +132,7 @@ class _Search:
         unfit = [index for index, value in enumerate(values) if _has_no_tensor(value)]
         if unfit:
             of = f" of {path}" if path else ""
-            yield True, f"the dtype{of} is {dtypes[unfit[0]]} in {self._who(unfit)}, of which torch has no tensors"
+            yield True, f"the dtype{of} is {dtypes[unfit[0]]} in {self._who(unfit)}, which torch does not support"
         elif not _stackable(arrays):
             yield True, self._differ("dtypes", path, dtypes) + "; torch has no dtype for both"
 
@@ -165,7 +165,7 @@ class _Search:
         having = [index for index, present in enumerate(key_sets) if keys[0] in present]
         lacking = [index for index, present in enumerate(key_sets) if keys[0] not in present]
         rare = len(having) < len(lacking)
-        where = f"stands only in {self._who(having)}" if rare else f"is missing in {self._who(lacking)}"
+        where = f"is present only in {self._who(having)}" if rare else f"is missing in {self._who(lacking)}"
         more = f" (and {len(keys) - 1} more)" if len(keys) > 1 else ""
         of = f" of {path}" if path else ""
         yield certain, f"keys{of} differ: {_quoted(keys[0])}{more} {where}"
@@ -180,19 +180,19 @@ class _Search:
         for index, label in enumerate(labels):
             groups.setdefault(label, []).append(index)
         of = f" of {path}" if path else ""
-        if len(groups) == len(labels) <= _MOST_GROUPS:
+        if len(groups) == len(labels) <= _MAX_GROUPS:
             pairs = zip(self._names, labels, strict=False)
             return f"{what}{of} differ: " + ", ".join(f"{name} is {label}" for name, label in pairs)
         by_size = sorted(groups.items(), key=lambda group: -len(group[1]))
-        most, where = by_size[0]
-        said = [f"{most} for {len(where)} samples" if len(where) > 1 else f"{most} for {self._who(where)}"]
-        said += [f"{label} for {self._who(where)}" for label, where in by_size[1:_MOST_GROUPS]]
-        said += [f"{len(groups) - _MOST_GROUPS} others"] * (len(groups) > _MOST_GROUPS)
+        largest, where = by_size[0]
+        said = [f"{largest} for {len(where)} samples" if len(where) > 1 else f"{largest} for {self._who(where)}"]
+        said += [f"{label} for {self._who(where)}" for label, where in by_size[1:_MAX_GROUPS]]
+        said += [f"{len(groups) - _MAX_GROUPS} others"] * (len(groups) > _MAX_GROUPS)
         return f"{what}{of} differ: " + ", ".join(said)
 
 
 def _is_plain(values: Sequence[Any]) -> bool:
-    """Say whether nothing can be wrong. Most columns of long samples are so, and this is told ten times as fast."""
+    """Return True if the values cannot have a problem: a fast path for most columns of long samples."""
     types = set(map(type, values))
     if types == {int}:
         return bool(min(values) >= -(2**63) and max(values) < 2**63)
@@ -218,9 +218,9 @@ def _has_no_tensor(value: Any) -> bool:
 
 
 def _stackable(arrays: Iterable[Any]) -> bool:
-    """Say whether torch has a dtype for all of them."""
+    """Return True if torch can promote all of them to one dtype."""
     found: dict[str, Any] = {str(value.dtype).removeprefix("torch."): None for value in arrays}
-    names = [name for name in found if name != "bfloat16"]  # goes with anything
+    names = [name for name in found if name != "bfloat16"]  # compatible with anything
     try:
         dtypes = [np.dtype(name) for name in names]
     except TypeError:  # a type that only torch has: float8, quantized

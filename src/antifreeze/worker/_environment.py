@@ -1,4 +1,4 @@
-"""A process of ours is forked from the fork server, and has to look like one that the trainer has started."""
+"""Makes a process that was forked from the fork server look like one that the trainer started."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from antifreeze.payload import take_over
 from antifreeze.worker._wire import Environment
 
 _THREADS = {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"}
-"""Libraries read these when they are imported: in a worker they have one thread, unless the user says otherwise."""
+"""Read by libraries at import: in a worker they use one thread, unless the user sets another number."""
 
 
 def apply_environment(found: Environment) -> None:
-    """Take over the trainer's path, folder, environment and settings. What is there already costs nothing."""
+    """Apply the trainer's sys.path, working directory, environment variables and settings. Idempotent and cheap."""
     sys.path[:] = found.sys_path
     sys.argv[:] = found.argv
     with contextlib.suppress(OSError):
@@ -30,7 +30,7 @@ def apply_environment(found: Environment) -> None:
 
 
 def become_worker(slot: int, owner_pid: int) -> None:
-    """Answer as a child of the trainer: libraries ask multiprocessing whether they run in one."""
+    """Appear as a child of the trainer to multiprocessing, which libraries use to detect a worker."""
     process: Any = multiprocessing.process
     process.current_process()._config["daemon"] = False
     process.current_process()._name = f"antifreeze-worker-{slot}"

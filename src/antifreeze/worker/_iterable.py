@@ -1,4 +1,4 @@
-"""What workers run for an iterable dataset: batches of a share, from its beginning or from where it had come."""
+"""The program for an iterable dataset: makes the batches of one shard, from its start or a saved position."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ logger = get_logger()
 class IterableProgram(Samples):
     """Draws batches from this worker's copy of an iterable dataset.
 
-    A worker that takes over a share goes on where the last batch was delivered: from the dataset's own state if it
-    has one, else by making the earlier batches again. The fingerprint of those tells whether they are the same; if not,
-    the dataset is not deterministic, and going on would lose or repeat samples. A run that is resumed does the same.
+    A worker that takes over a shard resumes after the last delivered batch: from the dataset's saved state if there is
+    one, otherwise by replaying the earlier batches. Their fingerprint shows whether they are the same; if not, the
+    dataset is not deterministic, and continuing would lose or repeat samples. A resumed run does the same.
     """
 
     def __init__(self, *arguments: Any, batch_size: int | None, drop_last: bool, **options: Any) -> None:
@@ -40,71 +40,71 @@ class IterableProgram(Samples):
         self._is_seeded = False
         self._stand: ShardState | None = None
         self._is_to_forget = False
-        """True while a loaded state would begin the next iteration, too."""
+        """True while a loaded state would also apply to the next iteration."""
         self._is_used = False
-        """True once this process has iterated the dataset: its state is then that of a later epoch."""
+        """True once this process has iterated over the dataset, whose state is then that of a later epoch."""
         self.fingerprint = 0
         self.ended = False
-        """Whether it is known that the share has no more batches."""
+        """True once the shard is known to be exhausted."""
         self.end: bytes | None = None
-        """The state of the dataset after that, if it has one."""
+        """The state of the dataset after its end, if it saves one."""
         self.in_trainer = False
-        """Without workers no batch is taken apart, so that there is no fingerprint."""
+        """True without workers: batches are not pickled, so there is no fingerprint."""
 
     def make(self, task: Task, context: TaskContext) -> Any:
-        """Return the batch with the number that the task asks for."""
-        share: Shard = task.what
-        if task.epoch != self._epoch or share.number < self._number:
-            self._go_on(task, context)
-        if self._number < share.number and not self.ended:
+        """Return the batch with the number that the task requests."""
+        shard: Shard = task.what
+        if task.epoch != self._epoch or shard.number < self._number:
+            self._resume(task, context)
+        if self._number < shard.number and not self.ended:
             self._replay(task, context)
-            if share.fingerprint is not None and self.fingerprint != share.fingerprint:
-                kind = NotAsSaved if share.is_saved else NotTheSame
-                raise _replay_failed(context.slot, kind(context.slot, share.number))
-        if share.is_over and not self.ended:
+            if shard.fingerprint is not None and self.fingerprint != shard.fingerprint:
+                kind = NotAsSaved if shard.is_saved else NotTheSame
+                raise _replay_failed(context.slot, kind(context.slot, shard.number))
+        if shard.is_over and not self.ended:
             self._finish(task, context)
         if self.ended:
             raise Ended
-        self._stand = self._standing()
+        self._stand = self._current_state()
         return self._next(task, context)
 
     def facts(self) -> dict[str, Any]:
-        """Return what the trainer must know to have another worker go on after the batch that was made."""
+        """Return what the trainer needs so that another worker can resume after this batch."""
         return {"fingerprint": self.fingerprint, "stand": self._stand, "ended": self.ended, "end": self.end}
 
     def seen(self, head: bytes, buffers: list[Any]) -> None:
-        """Take a batch, as it was taken apart, into the fingerprint of the share."""
+        """Add a pickled batch to the fingerprint of the shard."""
         self.fingerprint = fingerprint(head, buffers, self.fingerprint)
 
-    # -- beginning -------------------------------------------------------------------------------------------------
+    # -- startup ---------------------------------------------------------------------------------------------------
 
-    def _go_on(self, task: Task, context: TaskContext) -> None:
-        """Begin the share, or go on from the dataset's own state if that leads to what was delivered.
+    def _resume(self, task: Task, context: TaskContext) -> None:
+        """Start the shard, or resume from the dataset's saved state if that reproduces what was delivered.
 
-        States need not be exact: a buffer in which samples are shuffled is often left out. So a state from before the
-        last batch is loaded, and that batch is made again. If it is not the same, though it is when tried once more,
-        the state is of no use, and the share begins anew. If it is another one each time, its content is random, which
-        says nothing about the state.
+        States need not be exact: many leave out the shuffle buffer. So the state from before the last batch is loaded,
+        and that batch is made again. If it differs, and differs in the same way when tried once more, the state is
+        useless, and the shard is replayed from its start. If it differs each time, its content is random, which says
+        nothing about the state.
         """
-        share: Shard = task.what
-        if share.stand is not None and share.stand.is_end:
-            # Only a new worker needs to be told how the epoch before has ended; others have been there.
-            self._begin(task, None if self._is_used and not share.is_saved else share.stand, context)
+        shard: Shard = task.what
+        if shard.stand is not None and shard.stand.is_end:
+            # Only a new worker needs the state in which the previous epoch ended; the others have it.
+            self._begin(task, None if self._is_used and not shard.is_saved else shard.stand, context)
             return
-        if share.stand is None or share.fingerprint is None:
-            self._begin(task, share.stand, context)
+        if shard.stand is None or shard.fingerprint is None:
+            self._begin(task, shard.stand, context)
             return
         pristine = self._copy()
-        found = [self._tried(task, context)]
-        if found[0] != share.fingerprint and pristine is not None:
+        found = [self._resumed_fingerprint(task, context)]
+        if found[0] != shard.fingerprint and pristine is not None:
             self.dataset = cloudpickle.loads(pristine)
-            found.append(self._tried(task, context))
-        if share.fingerprint in found:
+            found.append(self._resumed_fingerprint(task, context))
+        if shard.fingerprint in found:
             return
         if None in found or (found[0] == found[-1] and pristine is not None):
             logger.warning(
-                "antifreeze: the state of %s does not lead to the batch that came after it; share %d is made again "
-                "from its beginning",
+                "antifreeze: the saved state of %s does not reproduce the batch that followed it; replaying shard %d "
+                "from its start",
                 type(self.dataset).__name__,
                 context.slot,
             )
@@ -112,10 +112,10 @@ class IterableProgram(Samples):
                 self.dataset = cloudpickle.loads(pristine)
             self._begin(task, None, context)
         else:
-            self.fingerprint = share.fingerprint
+            self.fingerprint = shard.fingerprint
 
-    def _tried(self, task: Task, context: TaskContext) -> int | None:
-        """Go from the state to where the share had come; return the fingerprint there, or None if it failed."""
+    def _resumed_fingerprint(self, task: Task, context: TaskContext) -> int | None:
+        """Resume from the state and replay; return the resulting fingerprint, or None if that failed."""
         try:
             self._begin(task, task.what.stand, context)
             self._replay(task, context)
@@ -126,7 +126,7 @@ class IterableProgram(Samples):
         return self.fingerprint
 
     def _copy(self) -> bytes | None:
-        """Return the dataset as it is, if it can be copied: a state that was loaded cannot be taken back."""
+        """Return a pickled copy of the dataset, if possible: loading a state cannot be undone."""
         try:
             return bytes(cloudpickle.dumps(self.dataset))
         except Exception:  # noqa: BLE001  border: the user's reducers
@@ -146,7 +146,7 @@ class IterableProgram(Samples):
             elif loaded:
                 self.dataset.load_state_dict(states["dataset"])
                 self._is_to_forget = keeps_loaded_state(self.dataset)
-            context.sample(Stage.FETCH, f"iter(dataset), share {context.slot}", 0)
+            context.sample(Stage.FETCH, f"iter(dataset), shard {context.slot}", 0)
             self._samples = iter(self.dataset)
             if "iterator" in states and has_state(self._samples):
                 self._samples.load_state_dict(states["iterator"])  # type: ignore[attr-defined]
@@ -157,8 +157,8 @@ class IterableProgram(Samples):
         if stand is not None and loaded:
             self._number, self.fingerprint = stand.after, stand.fingerprint
 
-    def _standing(self) -> ShardState | None:
-        """Return where the share stands by the dataset's and its iterator's own states, if they have them."""
+    def _current_state(self) -> ShardState | None:
+        """Return the position of the shard from the states of the dataset and its iterator, if they have any."""
         owners = {"dataset": self.dataset, "iterator": self._samples}
         if self._samples is self.dataset:
             del owners["dataset"]
@@ -171,7 +171,7 @@ class IterableProgram(Samples):
             raise UserError("state_dict() of the dataset", error) from error
 
     def _end_state(self) -> bytes | None:
-        """Return the state of the dataset after its iteration, if it has one."""
+        """Return the state of the dataset after its iteration, if it saves one."""
         if not has_state(self.dataset):
             return None
         try:
@@ -182,26 +182,26 @@ class IterableProgram(Samples):
     # -- batches ---------------------------------------------------------------------------------------------------
 
     def _replay(self, task: Task, context: TaskContext) -> None:
-        """Make the batches again that a worker before this one has delivered."""
-        share: Shard = task.what
+        """Replay the batches that a previous worker has delivered."""
+        shard: Shard = task.what
         try:
-            while self._number < share.number:
-                context.sample(Stage.REPLAY, f"batch {self._number} of share {context.slot}, again", 0)
+            while self._number < shard.number:
+                context.sample(Stage.REPLAY, f"batch {self._number} of shard {context.slot}, replayed", 0)
                 with contextlib.suppress(Nothing):
                     batch = self._next(task, context)
-                    if share.fingerprint is not None or not self.in_trainer:
+                    if shard.fingerprint is not None or not self.in_trainer:
                         self.seen(*dump(batch))
-                context.clear(context.step)  # what was skipped then was reported then
+                context.clear(context.step)  # samples skipped in the replay were reported before
         except Ended:
             self.fingerprint = -1
 
     def _finish(self, task: Task, context: TaskContext) -> None:
-        """Run the iteration of a share that was saved as ended to its end.
+        """Run the iteration of a shard that was saved as exhausted to its end.
 
-        A generator runs the code after its last ``yield`` only when it is asked once more; a dataset that counts its
-        epochs there would stay an epoch behind.
+        A generator runs the code after its last ``yield`` only when ``next`` is called once more; a dataset that counts
+        its epochs there would stay an epoch behind.
         """
-        share: Shard = task.what
+        shard: Shard = task.what
         has_more = True
         try:
             self._next(task, context)
@@ -209,8 +209,8 @@ class IterableProgram(Samples):
             pass
         except Ended:
             has_more = False
-        if has_more and share.fingerprint is not None:
-            raise _replay_failed(context.slot, NotAsSaved(context.slot, share.number, has_more=True))
+        if has_more and shard.fingerprint is not None:
+            raise _replay_failed(context.slot, NotAsSaved(context.slot, shard.number, has_more=True))
         context.clear(context.step)
         self.ended = True
 
@@ -218,8 +218,8 @@ class IterableProgram(Samples):
         context.seed(task.seed, 1 + context.slot, number)
 
     def _next(self, task: Task, context: TaskContext) -> Any:
-        """Return the next batch of the share."""
-        # The first batch goes on with the random numbers that iter() began with.
+        """Return the next batch of the shard."""
+        # The first batch continues with the random numbers that iter() started with.
         if self._number or not self._is_seeded:
             self._seed(task, self._number, context)
         self._is_seeded = False
@@ -232,8 +232,8 @@ class IterableProgram(Samples):
             except StopIteration:
                 break
             except BaseException as error:  # noqa: BLE001  border: user code may raise anything
-                alive = not inspect.isgenerator(self._samples)  # a generator that has raised is over
-                name = f"sample {number} of share {context.slot}"
+                alive = not inspect.isgenerator(self._samples)  # a generator that has raised is finished
+                name = f"sample {number} of shard {context.slot}"
                 context.failed(UserError("next(dataset)", error, sample=name, position=number - first, can_skip=alive))
                 continue
             numbers.append(number)

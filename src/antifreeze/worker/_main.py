@@ -1,4 +1,4 @@
-"""The main loop of a worker process: tasks in, batches out, and nothing else shared with anybody."""
+"""The main loop of a worker process: receives tasks, sends batches, and shares nothing else with other processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 
 from antifreeze.core import Deadline
 from antifreeze.ipc import Channel, Closed, HeartbeatWriter, Inbox, Outbox, SegmentUpdate, Stage, dump, pack, unshare
-from antifreeze.payload import PayloadLayout, SharedList, bytes_at, received_handles, run_reopeners, set_logs
+from antifreeze.payload import PayloadLayout, SharedList, bytes_at, received_handles, run_reopeners
 from antifreeze.worker import _batch_memory, _torch_collate, _worker_info
 from antifreeze.worker._environment import apply_environment, become_worker
 from antifreeze.worker._programs import Ended, Nothing, Program
@@ -37,19 +37,19 @@ from antifreeze.worker._wire import (
 )
 
 DUMP_SIGNAL = signal.SIGRTMIN + 7 if sys.platform == "linux" else signal.SIGUSR2
-"""Makes a worker write the stacks of its threads, even while native code holds the interpreter's lock."""
+"""Makes a worker dump the stacks of its threads, even while native code holds the interpreter lock."""
 
-_LOOK_S = 1.0
+_WAIT_INTERVAL_S = 1.0
 _GROUP_S = 0.01
 _GROUP_NBYTES = 1 << 15  # in the message itself
 _GROUP_SHARED_NBYTES = 1 << 23
 _GROUP_RESULTS = 256
 MAX_FDS = 200
-"""How many descriptors one message may carry; the kernel takes 253."""
+"""Maximum number of descriptors per message; the kernel's limit is 253."""
 
 
 class _Unpickler(pickle.Unpickler):
-    """Reads the trainer's own objects, with large lists from beside the pickle."""
+    """Unpickles the trainer's objects; large lists are stored beside the pickle."""
 
     def __init__(self, file: io.BytesIO, lists: list[SharedList], buffers: list[Any]) -> None:
         super().__init__(file, buffers=buffers)
@@ -75,15 +75,15 @@ def load_program(payload: PayloadLayout, fds: list[int]) -> Program:
 
 
 def run(channel: Channel, board: HeartbeatWriter, stacks: int, program: Program | None = None) -> None:
-    """Work until the trainer closes its end. Everything that user code may do to this process ends here.
+    """Run tasks until the trainer closes its end. Errors of user code are caught and sent to the trainer.
 
     Args:
-        channel: to the trainer.
-        board: where this worker writes what it does.
-        stacks: a file for the stacks of its threads.
-        program: what to run, if the process that this one was forked from has loaded it.
+        channel: connection to the trainer.
+        board: where this worker writes its heartbeat.
+        stacks: file for the stacks of its threads.
+        program: what to run, if the template process has loaded it.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the trainer's affair; it ends its workers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the trainer, which shuts down its workers
     faulthandler.enable(stacks)
     faulthandler.register(DUMP_SIGNAL, stacks)
     with contextlib.suppress(Closed):
@@ -92,20 +92,20 @@ def run(channel: Channel, board: HeartbeatWriter, stacks: int, program: Program 
 
 @dataclass(slots=True)
 class _Outgoing:
-    """Results that wait to be sent together: for tiny batches the message costs more than the batch."""
+    """Results to be sent in one message: for tiny batches the message costs more than the batch."""
 
     results: list[Result] = field(default_factory=list)
-    news: SegmentUpdate = field(default_factory=SegmentUpdate)
+    updates: SegmentUpdate = field(default_factory=SegmentUpdate)
     nbytes: int = 0
     shared_nbytes: int = 0
     since_s: float = 0.0
     imported: tuple[str, ...] = ()
 
-    def add(self, result: Result, news: SegmentUpdate) -> None:
+    def add(self, result: Result, updates: SegmentUpdate) -> None:
         self.results.append(result)
-        self.news.opened += news.opened
-        self.news.fds += news.fds
-        self.news.dropped += news.dropped
+        self.updates.opened += updates.opened
+        self.updates.fds += updates.fds
+        self.updates.dropped += updates.dropped
         if result.packed is not None:
             self.nbytes += len(result.packed.head or b"")
             self.shared_nbytes += sum(piece.nbytes for piece in result.packed.pieces)
@@ -123,19 +123,19 @@ class _Worker:
         self._tasks: deque[Task] = deque()
         self._outgoing = _Outgoing()
         self._sending = threading.Lock()
-        self._kept = threading.Event()
-        """Set while results may wait to be sent."""
+        self._has_pending = threading.Event()
+        """Set while results may be waiting to be sent."""
         self._sends_at_once = False
         self._modules, self._num_modules = set(sys.modules), len(sys.modules)
-        """Those that were there at the last look, or before."""
+        """Modules that were imported at the last check."""
         self._is_from_template = program is not None
 
     def work(self) -> None:
-        """Load the program, then make tasks until the trainer is gone."""
-        # A batch that is done must not wait for the one after it, which may take minutes.
-        threading.Thread(target=self._flush_the_late, name="antifreeze-flush", daemon=True).start()
-        # Order: after its start, so that the thread alone takes the signal. In this one it would interrupt user code: a
-        # native sleep ends early, a read fails, though the worker is only asked where it stands.
+        """Load the program, then run tasks until the trainer is gone."""
+        # A finished batch must not wait for the next one, which may take minutes.
+        threading.Thread(target=self._flush_overdue, name="antifreeze-flush", daemon=True).start()
+        # Order: after the thread is started, so that only that thread receives the signal. In the main thread it would
+        # interrupt user code when its stacks are requested: a native sleep would end early, a read would fail.
         signal.pthread_sigmask(signal.SIG_BLOCK, {DUMP_SIGNAL})
         (start, fds), *later = self._wait()
         began_s = time.perf_counter()
@@ -147,25 +147,25 @@ class _Worker:
         self._send(Ready(failure, time.perf_counter() - began_s))
         if failure is not None:
             self._linger()
-        self._take(later)
+        self._on_messages(later)
         while True:
             if not self._tasks:
                 self._flush()
                 self._board.at(Stage.IDLE)
-                self._take(self._wait())
+                self._on_messages(self._wait())
             else:
-                self._take(self._channel.receive_nowait())
+                self._on_messages(self._channel.receive_nowait())
             if self._tasks:
                 self._make(self._tasks.popleft(), program, context)
 
     def _wait(self) -> list[tuple[Any, list[int]]]:
-        # Bounded: the trainer's end closes with it, and the kernel ends this process with its parent.
+        # Bounded: when the trainer exits its end is closed, and the kernel kills this process together with its parent.
         while True:
             with contextlib.suppress(TimeoutError):
-                return self._channel.receive(Deadline.after(_LOOK_S))
+                return self._channel.receive(Deadline.after(_WAIT_INTERVAL_S))
 
     def _linger(self) -> None:
-        """Wait for the end: nothing can be done here, and a worker that goes by itself would be taken for a death."""
+        """Wait to be terminated: a worker that exited now would be treated as a crash."""
         self._board.at(Stage.IDLE)
         while True:
             self._wait()
@@ -189,13 +189,13 @@ class _Worker:
             run_reopeners()
         except BaseException as error:
             raise UserError("opening the dataset's handles in a worker", error) from error
-        set_logs(start.environment.settings.logs)  # Order: after the user's modules, which may do so themselves
+        # Order: after the user's modules, which may configure logging
         program.start(context, start.seed)
         return program, context
 
     # -- tasks -----------------------------------------------------------------------------------------------------
 
-    def _take(self, messages: list[tuple[Any, list[int]]]) -> None:
+    def _on_messages(self, messages: list[tuple[Any, list[int]]]) -> None:
         for message, fds in messages:
             if isinstance(message, Cancel):
                 self._cancel(message.run)
@@ -205,7 +205,7 @@ class _Worker:
                 self._tasks.extend(message.tasks)
 
     def _cancel(self, run: int) -> None:
-        """Forget the tasks and results of a run that nobody waits for, and give their memory back."""
+        """Drop the tasks and results of an abandoned run, and release their memory."""
         for task in [task for task in self._tasks if task.run == run]:
             self._tasks.remove(task)
             self._inbox.release(pieces_of(task))
@@ -229,7 +229,7 @@ class _Worker:
             pass
         except UserError as error:
             facts = {"failure": failure_of(error)}
-        except Exception as error:  # noqa: BLE001  border: what we have not thought of must not look like a death
+        except Exception as error:  # noqa: BLE001  border: a bug of ours must not look like a crash
             facts = {"failure": failure_of(UserError("making the batch", error))}
         result = Result(
             epoch=task.epoch,
@@ -249,11 +249,11 @@ class _Worker:
             due = self._sends_at_once or self._outgoing.is_due()
         if due:
             self._flush()
-        elif not self._kept.is_set():
-            self._kept.set()
+        elif not self._has_pending.is_set():
+            self._has_pending.set()
 
     def _newly_imported(self) -> tuple[str, ...]:
-        """Return modules that user code has imported since the last look. The next workers may start with them."""
+        """Return modules that user code has imported since the last check. The next workers may start with them."""
         if len(sys.modules) == self._num_modules or not self._is_from_template:
             return ()
         names = list(sys.modules)
@@ -263,7 +263,7 @@ class _Worker:
         return new
 
     def _packed(self, task: Task, program: Any, context: TaskContext) -> dict[str, Any]:
-        """Make a task's batch and put it where the trainer can read it."""
+        """Make the batch of a task, and pack it into shared memory."""
         try:
             task = unpacked(task, self._inbox)
         except BaseException as error:
@@ -277,7 +277,7 @@ class _Worker:
             kind = type(batch).__name__
             what = f"sending the batch (a {kind}) to the trainer: it cannot be pickled"
             raise UserError(what, error, reason=FailureReason.NOT_PICKLABLE) from error
-        del batch, task  # Order: only what user code has kept is still held when the buffers are looked at
+        del batch, task  # Order: before ``unshare``, which copies buffers that user code still references
         if hasattr(program, "seen"):
             program.seen(head, raws)
             facts = program.facts()
@@ -292,38 +292,38 @@ class _Worker:
     # -- results ---------------------------------------------------------------------------------------------------
 
     def _flush(self) -> None:
-        self._send_kept()
+        self._send_pending()
         self._push()
 
-    def _send_kept(self) -> None:
-        """Hand over what waits, as far as the socket takes it. Two threads come here."""
+    def _send_pending(self) -> None:
+        """Send pending results as far as the socket accepts them. Called by two threads."""
         with self._sending:
             outgoing, self._outgoing = self._outgoing, _Outgoing()
-            if not (outgoing.results or outgoing.news.opened or outgoing.imported):
+            if not (outgoing.results or outgoing.updates.opened or outgoing.imported):
                 return
-            news = outgoing.news
-            while len(news.fds) > MAX_FDS:  # more than one message can carry
-                some, news.opened = news.opened[:MAX_FDS], news.opened[MAX_FDS:]
-                fds, news.fds = news.fds[:MAX_FDS], news.fds[MAX_FDS:]
+            updates = outgoing.updates
+            while len(updates.fds) > MAX_FDS:  # more than one message can carry
+                some, updates.opened = updates.opened[:MAX_FDS], updates.opened[MAX_FDS:]
+                fds, updates.fds = updates.fds[:MAX_FDS], updates.fds[MAX_FDS:]
                 self._channel.send_nowait(Results([], [], some, []), fds)
             done = self._inbox.take_done()
-            message = Results(outgoing.results, done, news.opened, news.dropped, outgoing.imported)
-            self._channel.send_nowait(message, news.fds)
+            message = Results(outgoing.results, done, updates.opened, updates.dropped, outgoing.imported)
+            self._channel.send_nowait(message, updates.fds)
 
-    def _flush_the_late(self) -> None:
-        """Send what has waited for long enough while the main thread is at something else."""
+    def _flush_overdue(self) -> None:
+        """Send overdue results while the main thread is busy."""
         with contextlib.suppress(Closed, OSError):
             while True:
-                if not self._kept.wait(_LOOK_S):
+                if not self._has_pending.wait(_WAIT_INTERVAL_S):
                     continue
-                # While batches come fast, this looks by the clock: to be woken for each would cost more than it saves.
+                # While batches come fast, check periodically: a wakeup per batch would cost more than it saves.
                 time.sleep(_GROUP_S)
                 with self._sending:
                     if not self._outgoing.results:
-                        self._kept.clear()
+                        self._has_pending.clear()
                         continue
                 if self._outgoing.is_due():
-                    self._send_kept()
+                    self._send_pending()
 
     def _send(self, message: object) -> None:
         with self._sending:
@@ -331,12 +331,12 @@ class _Worker:
         self._push()
 
     def _push(self) -> None:
-        """Wait until the socket has taken everything."""
+        """Wait until the socket has accepted everything."""
         with self._sending:
             if self._channel.flush_nowait():
                 return
         self._board.at(Stage.SEND)
         while True:
             with self._sending, contextlib.suppress(TimeoutError):
-                self._channel.flush(Deadline.after(_LOOK_S))
+                self._channel.flush(Deadline.after(_WAIT_INTERVAL_S))
                 return

@@ -1,6 +1,6 @@
-"""What ``torch.as_tensor`` and ``torch.stack`` give, as NumPy arrays, where torch is not loaded.
+"""``torch.as_tensor`` and ``torch.stack`` as NumPy arrays, for processes in which torch is not loaded.
 
-Each rule below is torch's own, odd ones included (64-bit unsigned scalars are refused, arrays of them are not): a batch
+Each rule below is torch's, odd ones included (64-bit unsigned scalars are rejected, arrays of them are not): a batch
 must not depend on whether something in the worker process happens to have imported torch.
 """
 
@@ -66,7 +66,7 @@ def check_dtype(dtype: Dtype) -> Dtype:
 
 
 def promote(one: Dtype, other: Dtype) -> Dtype:
-    """Return the dtype that torch gives to a tensor of both; unlike NumPy's, an int never widens a float."""
+    """Return the dtype to which torch promotes both; unlike in NumPy, an integer never widens a float."""
     if one == other:
         return one
     if any(_is_wide_unsigned(a) and b.kind != "f" for a, b in ((one, other), (other, one))):
@@ -138,7 +138,7 @@ def _common_dtype(values: Sequence[Any]) -> Dtype:
     for index in range(len(values)):
         found = _dtype_of(values[index])
         common = found if common is None else promote(common, found)
-        if common == _DOUBLE_COMPLEX:  # there is nothing wider, so torch looks no further
+        if common == _DOUBLE_COMPLEX:  # nothing is wider, so torch stops here
             return common
     return common or _FLOAT
 
@@ -151,7 +151,7 @@ def _is_sequence(value: Any) -> bool:
 
 
 def _shape_of(value: Any) -> tuple[int, ...]:
-    """Return the lengths along the first members, as torch does: the others must agree with them."""
+    """Return the lengths along the first members, as torch does; the other members must match."""
     shape: list[int] = []
     while _is_sequence(value):
         shape.append(len(value))
@@ -180,7 +180,7 @@ def _filled(leaves: Sequence[Any], dtype: Dtype) -> Array:
     if dtype.kind == "c":
         return np.array([_complex(leaf) for leaf in leaves], _DOUBLE_COMPLEX).astype(dtype)
     if dtype.kind == "f":
-        # By way of double, as in torch: an int64 is rounded twice on its way to float32.
+        # Via float64, as in torch: an int64 is rounded twice on its way to float32.
         with np.errstate(over="ignore"):
             return doubles(leaves).astype(dtype)
     if dtype == _UNSIGNED:
@@ -192,8 +192,8 @@ def _filled(leaves: Sequence[Any], dtype: Dtype) -> Array:
 
 
 def doubles(leaves: Sequence[Any]) -> Array:
-    """Return numbers as float64; what is not a number raises, also texts that look like one."""
-    # Not np.array(leaves, float): it would read the text "1.5" as a number, and a list as another dimension.
+    """Return numbers as float64; raise for anything else, including strings that look like numbers."""
+    # Not np.array(leaves, float): it would parse the string "1.5" as a number, and a list as another dimension.
     return np.array(array("d", leaves))
 
 
@@ -214,7 +214,7 @@ def numbers(column: Sequence[Any]) -> Array:
 
 
 def are_alike(samples: Sequence[Any]) -> bool:
-    """Tell whether all are plain arrays of one shape and layout that torch takes: then each need not be looked at."""
+    """Return True if all are plain arrays of one shape and layout that torch accepts: no other check is needed."""
     first = samples[0]
     if type(first) is not np.ndarray or as_array(first) is not first:
         return False
@@ -225,7 +225,7 @@ def are_alike(samples: Sequence[Any]) -> bool:
 
 
 def stack(arrays: Sequence[Array]) -> Array:
-    """Return what ``torch.stack`` gives for tensors of these arrays."""
+    """Return the result of ``torch.stack`` for tensors of these arrays."""
     shape, dtype = arrays[0].shape, arrays[0].dtype
     for index, other in enumerate(arrays):
         if other.shape != shape:
@@ -247,6 +247,6 @@ def stack_alike(arrays: Sequence[Array], dtype: Dtype) -> Array:
             for index, number in enumerate(arrays):
                 whole[index] = number
         elif whole.size:
-            # Not np.stack: it takes four times as long for small arrays. Each array is cast straight to the dtype.
+            # Not np.stack: it takes four times as long for small arrays. Each array is cast directly to the dtype.
             np.concatenate(arrays, out=whole.reshape(-1, *shape[1:]), casting="unsafe")
     return whole

@@ -1,4 +1,4 @@
-"""What workers run: samples of a dataset, made into batches."""
+"""The programs that workers run: they make batches from the samples of a dataset."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from antifreeze.worker._user_errors import UserError
 from antifreeze.worker._wire import Task
 
 _NAMED_SAMPLES = 8
-"""How many samples of a batch an error names that is about all of them."""
+"""Number of samples named by an error that is about a whole batch."""
 
 
 class Ended(Exception):
-    """The share of an iterable dataset has no more batches."""
+    """The shard of an iterable dataset is exhausted."""
 
 
 class Nothing(Exception):
-    """Every sample of the batch was left out."""
+    """Every sample of the batch was skipped."""
 
 
 class Program(Protocol):
-    """Makes batches in a worker process. It travels there once, when the worker is born."""
+    """Makes batches in a worker process. It is sent once, when the worker is spawned."""
 
     def start(self, context: TaskContext, seed: int) -> None:
-        """Get ready; called once in each worker."""
+        """Prepare; called once in each worker."""
         ...
 
     def make(self, task: Task, context: TaskContext) -> Any:
@@ -41,7 +41,7 @@ class Program(Protocol):
 
 
 def start_worker(context: TaskContext, seed: int, dataset: Any, worker_init_fn: Callable[[int], None] | None) -> None:
-    """Let ``get_worker_info`` tell of this worker, and run the user's ``worker_init_fn`` if there is one."""
+    """Set up ``get_worker_info`` for this worker, and run the user's ``worker_init_fn`` if there is one."""
     _worker_info.install(context.slot, context.num_workers, seed + context.slot, dataset)
     if worker_init_fn is None:
         return
@@ -72,7 +72,7 @@ class Samples:
         start_worker(context, seed, self.dataset, self._worker_init_fn)
 
     def collate(self, samples: Any, indices: Sequence[Any], context: TaskContext) -> Any:
-        """Return a batch of the samples with these indices; what does not fit together is named."""
+        """Return a batch of the samples with these indices; an error names the samples that do not match."""
         context.num_samples = len(samples) if isinstance(samples, list | tuple) else operator.length_hint(indices)
         began_s = context.begin(Stage.COLLATE) if context.is_watched else time.perf_counter()
         try:
@@ -87,7 +87,7 @@ class Samples:
             context.add(Stage.COLLATE, time.perf_counter() - began_s)
 
     def convert(self, sample: Any, index: Any, context: TaskContext) -> Any:
-        """Return a sample of a loader that does not make batches."""
+        """Return a converted sample, for a loader that does not make batches."""
         context.num_samples = 1
         began_s = context.begin(Stage.COLLATE)
         try:
@@ -99,11 +99,11 @@ class Samples:
 
 
 class MapProgram(Samples):
-    """Asks a dataset for samples by their indices. Any worker can make any task at any time.
+    """Reads samples of a dataset by their indices. Any worker can run any task at any time.
 
-    As in torch, a dataset with ``__getitems__`` is asked for all samples of a batch at once, and what it returns goes
-    to the collate function unchanged: a list, a dict of columns, a tensordict. Which sample made that call fail is
-    unknown, so with ``one_by_one`` (set if failing samples can be skipped) each sample is read by itself.
+    As in torch, a dataset with ``__getitems__`` returns all samples of a batch in one call, and its result is passed to
+    the collate function unchanged: a list, a dict of columns, a tensordict. Which sample made that call fail is
+    unknown, so with ``one_by_one`` (set if failing samples can be skipped) each sample is read separately.
     """
 
     def __init__(self, *arguments: Any, one_by_one: bool = False, **options: Any) -> None:
@@ -128,7 +128,7 @@ class MapProgram(Samples):
         return self.collate(samples, kept, context)
 
     def _get_many(self) -> Callable[[Any], Any] | None:
-        """Return the function that gives all samples of a batch at once, if it is to be used."""
+        """Return the dataset's ``__getitems__`` if it should be used."""
         get_many: Callable[[Any], Any] | None = getattr(self.dataset, "__getitems__", None)
         if not get_many or _is_plain_subset(self.dataset):
             return None
@@ -137,11 +137,11 @@ class MapProgram(Samples):
     def _fetch(
         self, indices: Sequence[Any], skip: tuple[int, ...], context: TaskContext
     ) -> tuple[list[Any], Sequence[Any]]:
-        """Return the samples, and the indices that they have."""
+        """Return the samples and their indices, without those that were skipped."""
         samples: list[Any] = []
         began_s = time.perf_counter()
         dataset, append, without = self.dataset, samples.append, set(skip)
-        is_plain = not skip and not context.is_watched  # then nothing is written down, and the position can be counted
+        is_plain = not skip and not context.is_watched  # then there is no heartbeat, and the position can be counted
         for index in indices if is_plain else context.samples(Stage.FETCH, indices, skip):
             try:
                 append(dataset[index])
@@ -154,7 +154,7 @@ class MapProgram(Samples):
         return samples, [index for i, index in enumerate(indices) if i not in without] if without else indices
 
     def _fetch_many(self, get_many: Callable[[Any], Any], indices: Any, context: TaskContext) -> Any:
-        """Return all samples at once, in whatever form the dataset gives them."""
+        """Return all samples of a batch from one call, in whatever form the dataset returns them."""
         context.sample(Stage.FETCH, _all_of(indices, 1), 0)
         began_s = time.perf_counter()
         try:
@@ -168,7 +168,7 @@ class MapProgram(Samples):
 def _is_plain_subset(dataset: Any) -> bool:
     """True for torch's ``Subset`` of a dataset without ``__getitems__``: it reads sample by sample itself.
 
-    Asked for each sample, it gives the same ones, and a sample that fails or stalls can be named.
+    Read one by one, it yields the same samples, and a sample that fails or stalls can be named.
     """
     subset = getattr(sys.modules.get("torch.utils.data"), "Subset", None)
     while subset is not None and isinstance(dataset, subset):
@@ -182,15 +182,15 @@ def _is_plain_subset(dataset: Any) -> bool:
 
 
 def _has_getitem(dataset: Any) -> bool:
-    """True if the dataset can be asked for single samples: torch's base class has a method that only raises."""
+    """True if the dataset can return single samples: the method of torch's base class only raises."""
     base = getattr(sys.modules.get("torch.utils.data"), "Dataset", None)
     own = getattr(type(dataset), "__getitem__", None)
     return own is not None and own is not getattr(base, "__getitem__", None)
 
 
-def _all_of(indices: Any, most: int = _NAMED_SAMPLES) -> str:
-    """Return how messages call the samples of a whole batch."""
-    names = [repr_of(index)[:80] for index in itertools.islice(indices, most)]
+def _all_of(indices: Any, max_names: int = _NAMED_SAMPLES) -> str:
+    """Return the name of a whole batch in messages."""
+    names = [repr_of(index)[:80] for index in itertools.islice(indices, max_names)]
     count = operator.length_hint(indices)
     more = f" and {count - len(names)} more" if count > len(names) else ""
     return f"sample{'s' if count > 1 else ''} {', '.join(names)}{more}" if names else "no samples"

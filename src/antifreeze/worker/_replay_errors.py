@@ -1,4 +1,4 @@
-"""Shares of an iterable dataset that were begun again and are not what they were."""
+"""Errors of iterable datasets that yield different samples when they are replayed."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ from antifreeze.worker._wire import FailureReason
 
 
 class NotTheSame(RuntimeError):
-    """An iterable dataset gave other samples when it was asked again."""
+    """An iterable dataset yielded different samples when a replacement worker replayed it."""
 
     reason = FailureReason.NOT_REPEATABLE
 
-    def __init__(self, share: int, number: int) -> None:
+    def __init__(self, shard: int, number: int) -> None:
         super().__init__(
-            f"the worker of share {share} had to be replaced, and the dataset did not give the same first {number} "
-            "batches again. It is not deterministic, so it cannot be told which samples are still to come"
+            f"cannot resume shard {shard} on a replacement worker: expected the same first {number} batches, got "
+            "different ones. The dataset is not deterministic, so the remaining samples are unknown"
         )
 
 
 class NotAsSaved(RuntimeError):
-    """An iterable dataset gave other samples than before a state was saved."""
+    """An iterable dataset yielded different samples than before its state was saved."""
 
     reason = FailureReason.NOT_AS_SAVED
 
-    def __init__(self, share: int, number: int, *, has_more: bool = False) -> None:
+    def __init__(self, shard: int, number: int, *, has_more: bool = False) -> None:
         what = (
-            f"the state does not fit this dataset: the first {number} batches of share {share} are not those that were "
+            f"the state does not fit this dataset: the first {number} batches of shard {shard} differ from those "
             "delivered before the state was saved"
         )
         if has_more:
             what = (
-                f"the state does not fit this dataset: share {share} had ended after {number} batches when the state "
+                f"the state does not fit this dataset: shard {shard} had ended after {number} batches when the state "
                 "was saved, and now it has more"
             )
         super().__init__(
             f"{what}: it has changed, or it is not deterministic. "
-            "load_state_dict(state, strict=False) goes on after as many batches, whatever they are"
+            "Use load_state_dict(state, strict=False) to continue after that many batches, whatever they are"
         )

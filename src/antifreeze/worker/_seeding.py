@@ -1,9 +1,9 @@
-"""Random numbers that belong to the step: user code sees the same ones in every process, and leaves no trace.
+"""Random numbers that depend only on the step: user code sees the same ones in every process, and leaves no trace.
 
-Without workers, the trainer's generators are saved before each batch, seeded for it, and put back after it. That must
-not cost more than a small batch does, and the libraries' own functions take 60 µs for it, because they turn 624 words
-into Python numbers and back. So the words are copied as bytes, where they are in memory. Where they are is found out by
-looking for what the libraries' functions return; if it is not found, those functions are used.
+Without workers, the trainer's generators are saved before each batch, seeded for it, and restored after it. That must
+not cost more than a small batch does, and the libraries' functions take 60 µs for it, because they convert 624 words to
+Python numbers and back. So the words are copied as bytes, in memory. Their address is found by searching for what the
+libraries' functions return; if it is not found, those functions are used.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ _WORDS = 624
 _HALF = 2 * _WORDS  # in bytes
 _MEMORY = ctypes.c_char * (4 * _WORDS + 4)  # the words of a Mersenne twister and the position of the next one
 _START = _WORDS.to_bytes(4, sys.byteorder)
-"""The position of a twister none of whose words was used."""
+"""The position of a twister whose words are all unused."""
 
 
 def seed_now(seed: int, epoch: int, step: int) -> None:
-    """Seed ``random``, ``numpy.random`` and, if it is there, torch for one step. Nothing is put back."""
+    """Seed ``random``, ``numpy.random`` and, if it is loaded, torch for one step. Nothing is restored."""
     global _late
     _late = value = step_seed(seed, epoch, step)
     _seed(value)
 
 
 def seed_late() -> None:
-    """Seed torch, which was imported in the middle of a step, as ``seed_now`` would have done at its beginning."""
+    """Seed torch, which was imported during a step, as ``seed_now`` would have done at the start of the step."""
     generator = _torch_generator()
     if generator is not None and _late is not None:
         generator.manual_seed(_late)
 
 
 class seeded:  # noqa: N801  used like a function
-    """Seed as ``seed_now`` does for a ``with`` block, and put back at its end what was there before."""
+    """Seed as ``seed_now`` does for a ``with`` block, and restore the previous states at its end."""
 
     __slots__ = ("_saved", "_value")
 
@@ -59,7 +59,7 @@ class seeded:  # noqa: N801  used like a function
 
 
 Saved = tuple[Any, ...]
-"""Where the generators of this process were."""
+"""The saved states of the generators of this process."""
 
 
 def save() -> Saved:
@@ -80,7 +80,7 @@ def save() -> Saved:
 
 
 def restore(saved: Saved) -> None:
-    """Put all generators back where ``save`` found them."""
+    """Restore the states that ``save`` returned."""
     python, gauss_next, numpy, memory, words, gauss, torch, torch_state = saved
     if _python_memory is None:
         _python.setstate(python)
@@ -102,7 +102,7 @@ _torch: Any = None
 
 
 def _torch_generator() -> Any:
-    # Never imported on the user's behalf: it takes a second and 150 MB. While it is being imported, it has none yet.
+    # Never imported on the user's behalf: that takes a second and 150 MB. During its import, it has no generator yet.
     global _torch
     if _torch is None:
         _torch = getattr(sys.modules.get("torch"), "default_generator", None)
@@ -113,13 +113,13 @@ def _seed(value: int) -> None:
     numpy = get_bit_generator()
     if type(numpy) is not _Twister:
         numpy = _Twister(0)
-        set_bit_generator(numpy)  # the user has put another one there, without seed()
-    # Not the bits that torch takes. Both make their words in the same way, and coins that are tossed with the one would
-    # fall as those tossed with the other.
+        set_bit_generator(numpy)  # the user has set a generator of another type
+    # Not the bits that torch uses. Both generate their words in the same way, so their random numbers would be
+    # correlated.
     _seed_numpy(value >> 31)
     if _numpy[0] is not numpy:
         _memory_of(numpy)
-    # Python's own seed() takes longer than all else here. Halves that have changed places are as good as other words.
+    # Python's seed() takes longer than everything else here. The same words with swapped halves are as good.
     halves = _numpy[2]
     if _python_memory is None or halves is None:
         words = numpy.state["state"]["key"].tolist()
@@ -153,19 +153,19 @@ def _parts(memory: Any, *borders: int) -> list[memoryview]:
 def _find_gauss() -> Any:
     """Return the memory of the normal number that ``numpy.random`` keeps, and of whether it does; None if not found.
 
-    NumPy draws normal numbers in pairs. It is found in a generator that keeps a known one, and looked for at the same
-    place in the one that all share.
+    NumPy draws normal numbers in pairs. It is located in a generator that holds a known one, and expected at the same
+    offset in the global generator.
     """
     layout, kept = struct.Struct("=ixxxxd"), np.random.RandomState(5)
     kept.standard_normal()
     found = (ctypes.c_char * type(kept).__basicsize__).from_address(id(kept))
     expected = layout.pack(1, kept.get_state(legacy=False)["gauss"])
-    place = found.raw.find(expected)
+    offset = found.raw.find(expected)
     kept.standard_normal()
     shared: Any = np.random.standard_normal.__self__  # type: ignore[attr-defined]
-    if place < 0 or found.raw[place : place + 4] != bytes(4) or type(shared) is not np.random.RandomState:
+    if offset < 0 or found.raw[offset : offset + 4] != bytes(4) or type(shared) is not np.random.RandomState:
         return None
-    return (ctypes.c_char * layout.size).from_address(id(shared) + place)
+    return (ctypes.c_char * layout.size).from_address(id(shared) + offset)
 
 
 _python: Any = random.random.__self__  # type: ignore[attr-defined]
@@ -175,14 +175,14 @@ _gauss: Any = _find_gauss() if _is_cpython else None
 _python_parts: Any = None if _python_memory is None else _parts(_python_memory, 0, 4, 4 + _HALF, 4 + 2 * _HALF)
 """The position, and the two halves of the words."""
 _numpy: tuple[Any, Any, Any] = (None, None, None)
-"""A bit generator of NumPy's, the memory of its words, and the two halves of that."""
+"""A NumPy bit generator, the memory of its words, and the two halves of that memory."""
 
 
 def _memory_of(generator: Any) -> Any:
     """Return the memory of a bit generator's words, or None if it is not laid out as expected."""
     global _numpy
     if _numpy[0] is not generator:
-        # Invariant: the generator is held beside its memory, so the address stays its own.
+        # Invariant: the generator is referenced together with its memory, so that the address stays valid.
         memory = _find_numpy(generator)
         _numpy = (generator, memory, None if memory is None else _parts(memory, 0, _HALF, 2 * _HALF))
     return _numpy[1]

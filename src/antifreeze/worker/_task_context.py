@@ -1,4 +1,4 @@
-"""What a worker offers to the program it runs: a place to note what it does, and a clock for each stage."""
+"""What a worker offers to its program: a heartbeat, and a timer for each stage."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAMES = {stage: stage.name.lower() for stage in Stage}
 
 
 class TaskContext:
-    """One task's notes. The same task context serves all tasks of a worker, one after the other."""
+    """Heartbeat, timers and skipped samples of the current task. One context serves all tasks of a worker."""
 
     def __init__(
         self,
@@ -31,16 +31,16 @@ class TaskContext:
     ) -> None:
         self.slot, self.num_workers, self.on_error = slot, num_workers, on_error
         self.seed = seed
-        """Sets the random numbers that user code sees. Without workers, that is done around the whole batch."""
+        """Seeds the generators for user code. Without workers, that is done around the whole batch."""
         self._board = board
         self.is_watched = board is not None
-        """Whether somebody looks at what is written down: without workers, nobody does."""
+        """Whether there is a heartbeat: without workers, there is none."""
         self._times = times
-        """Where seconds are counted for all tasks together, if they are not counted for each."""
+        """Accumulates seconds over all tasks, if they are not counted per task."""
         self.clear(-1)
 
     def clear(self, step: int) -> None:
-        """Begin another task."""
+        """Start another task."""
         self.step = step
         self.skipped: list[SkippedSample] = []
         self.times: dict[str, float] = {} if self._times is None else self._times
@@ -48,17 +48,17 @@ class TaskContext:
         self._position = -1
 
     def at(self, stage: Stage) -> None:
-        """Write down what begins now, where the trainer can see it."""
+        """Record the stage that begins now in the heartbeat."""
         if self._board is not None:
             self._board.at(stage, self.step)
 
     def sample(self, stage: Stage, sample: object, position: int) -> None:
-        """Write down which sample begins now."""
+        """Record the sample that begins now in the heartbeat."""
         if self._board is not None:
             self._board.sample(stage, self.step, sample, position)
 
     def samples(self, stage: Stage, indices: Iterable[Any], skip: Container[int] = ()) -> Iterator[Any]:
-        """Go through the indices of a batch, but for those at some places, and write down each one as it begins."""
+        """Yield the indices of a batch except at the positions ``skip``, and record each in the heartbeat."""
         if self._board is not None:
             return self._board.samples(stage, self.step, indices, skip)
         return self._walk(indices, skip)
@@ -69,12 +69,12 @@ class TaskContext:
 
     @property
     def position(self) -> int:
-        """The place of the sample that ``samples`` has come to."""
+        """Position of the sample that ``samples`` yielded last."""
         return self._position if self._board is None else self._board.position
 
     @contextmanager
     def timed(self, stage: Stage) -> Iterator[None]:
-        """Count the seconds of a stage."""
+        """Measure the seconds of a stage."""
         began_s = self.begin(stage)
         try:
             yield
@@ -82,22 +82,22 @@ class TaskContext:
             self.add(stage, time.perf_counter() - began_s)
 
     def begin(self, stage: Stage) -> float:
-        """Write down that a stage begins; return the time, for ``add``."""
+        """Record the start of a stage; return the time, for ``add``."""
         self.at(stage)
         return time.perf_counter()
 
     def add(self, stage: Stage, seconds: float) -> None:
-        """Count seconds for a stage."""
+        """Add seconds to a stage."""
         name = _NAMES[stage]
         self.times[name] = self.times.get(name, 0.0) + seconds
 
     def take_slowest(self) -> Slowest | None:
-        """Return the sample that took longest so far, if it was in this task, in a form that can be sent."""
+        """Return the slowest sample so far if it is in this task, in a form that can be sent."""
         found = self._board.take_slowest() if self._board is not None else None
         return None if found is None else found._replace(sample=repr_of(found.sample))
 
     def failed(self, error: UserError) -> None:
-        """Leave the sample out if that is wished, else raise."""
+        """Skip the sample if the user allows it, otherwise raise."""
         if self.on_error != "skip" or not error.can_skip:
             raise error
         reason = f"{error.what} raised {type(error.error).__name__}: {text_of(error.error)}"

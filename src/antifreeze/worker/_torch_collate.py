@@ -1,4 +1,4 @@
-"""Torch's ``default_collate`` in a worker, whoever calls it: straight into the memory that the batch travels in."""
+"""Makes torch's ``default_collate`` write batches directly into shared memory in a worker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DTYPE = attrgetter("dtype")
 
 
 def install() -> None:
-    """Replace how torch stacks tensors and arrays, now or when it is imported."""
+    """Replace the functions by which torch stacks tensors and arrays, now or when it is imported."""
     when_imported("torch.utils.data._utils.collate", _replace)
 
 
@@ -45,8 +45,8 @@ class CollateOwnTypes:
 class _Tensors:
     """Stacks tensors.
 
-    In a worker, torch's own way gives the batch the type of its first tensor; in the trainer, the type of them all. A
-    batch must not depend on where it is made.
+    In a worker, torch gives the batch the type of its first tensor; in the trainer, the common type of all. A batch
+    must not depend on where it is made.
     """
 
     def __init__(self, before: Any) -> None:
@@ -62,14 +62,14 @@ class _Tensors:
         lent = lend(len(batch) * first.nbytes) if alike else None
         if lent is not None:
             out = torch.from_numpy(lent).view(first.dtype).reshape(len(batch), *first.shape)
-            # What torch refuses, or does not stack into given memory, is its own to say, in words that people know.
+            # Torch reports what it rejects itself, below, in its familiar messages.
             with contextlib.suppress(RuntimeError):
                 return torch.stack(batch, 0, out=out)
         return torch.stack(batch, 0)
 
 
 class _Arrays:
-    """Stacks arrays that are alike as arrays: torch makes a tensor of each, which takes five times as long."""
+    """Stacks arrays of the same layout as arrays: torch converts each to a tensor, which takes five times as long."""
 
     def __init__(self, before: Any) -> None:
         self._before = before

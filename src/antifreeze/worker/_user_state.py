@@ -1,4 +1,4 @@
-"""States of the user's objects: whether they have any, and how they travel."""
+"""Saved states of the user's objects: whether they support them, and how they are sent."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import cloudpickle
 
 
 def has_state(owner: object) -> bool:
-    """Tell whether an object of the user's can save and load where it stands."""
+    """Return True if an object can save and load its position."""
     save, load = getattr(owner, "state_dict", None), getattr(owner, "load_state_dict", None)
     return save is not None and load is not None and _takes(save, 0) and _takes(load, 1)
 
 
 def _takes(function: Any, count: int) -> bool:
-    """Tell whether a function can be called with so many arguments: some datasets want to be told more."""
+    """Return True if a function can be called with ``count`` arguments: those of some datasets need more."""
     bound = getattr(function, "__self__", None) is not None
     return callable(function) and _fits(getattr(function, "__func__", function), count + bound)
 
@@ -30,31 +30,31 @@ def _fits(function: Callable[..., Any], count: int) -> bool:
         inspect.signature(function).bind(*[None] * count)
     except TypeError:
         return False
-    except ValueError:  # it does not say
+    except ValueError:  # it has no signature
         return True
     return True
 
 
 def keeps_loaded_state(dataset: object) -> bool:
-    """True for Hugging Face's iterable datasets: every iteration begins with the state that was loaded last.
+    """True for Hugging Face's iterable datasets: every iteration starts with the state that was loaded last.
 
-    That holds until ``set_epoch()``. ``load_state_dict({})`` ends it: the next iteration begins at the beginning.
+    That holds until ``set_epoch()``. ``load_state_dict({})`` resets it: the next iteration starts from the beginning.
     """
     names = {(kind.__module__.split(".")[0], kind.__name__) for kind in type(dataset).__mro__}
     return ("datasets", "IterableDataset") in names
 
 
 def load_between(dataset: Any, state: Any) -> None:
-    """Give an iterable dataset a state that it had between two iterations.
+    """Load a state that an iterable dataset had between two iterations.
 
-    A state is made to be loaded before ``iter(dataset)``, which then continues the iteration that the state was taken
-    in. Here that one is over, or has not begun, and the next iteration is wanted. A dataset that counts its iterations
-    in ``__iter__`` may undo one when it loads a state, or may leave out the count after that: in both cases it has the
-    state again after ``iter(dataset)``, and the next iteration is the right one. If it has not, the state is loaded
-    once more. A generator runs nothing before it is asked for a sample.
+    A state is meant to be loaded before ``iter(dataset)``, which then continues the iteration in which the state was
+    taken. Here that iteration is finished, or has not started, and the next one is wanted. A dataset that counts its
+    iterations in ``__iter__`` may undo one when it loads a state, or may skip the count after that: in both cases it
+    has the same state again after ``iter(dataset)``, and the next iteration is the right one. Otherwise the state is
+    loaded once more. A generator runs nothing before its first sample is requested.
 
-    If it still has another state, it will take this one over in its next iteration, and continue from there. That one
-    may have nothing left, so the dataset gets back what it had: a whole epoch matters more than what it counts.
+    If it still has another state, it would apply this one in its next iteration, and continue from there. That
+    iteration may be empty, so the dataset gets its previous state back: a whole epoch matters more than a counter.
     """
     if keeps_loaded_state(dataset):
         return
@@ -78,11 +78,11 @@ def _are_equal(one: Any, other: Any) -> bool:
 
 
 def sealed_state(states: dict[str, Any]) -> bytes:
-    """Return states of the user's objects as they travel between processes."""
+    """Return states of the user's objects in the form in which they are sent between processes."""
     return bytes(cloudpickle.dumps(states))
 
 
 def opened_state(state: bytes) -> dict[str, Any]:
-    """Return states that come from a worker, or go to one."""
+    """Return the states that ``sealed_state`` packed."""
     states: dict[str, Any] = cloudpickle.loads(state)
     return states

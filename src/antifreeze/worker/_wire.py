@@ -1,4 +1,4 @@
-"""All that passes between the trainer and a worker. Messages hold positions and texts; data travels in segments."""
+"""The messages between the trainer and a worker. They hold positions and text; data is sent in segments."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from antifreeze.ipc import Inbox, Opened, Packed, Piece, Slowest, unpack
 from antifreeze.payload import PayloadLayout, Settings
 
 OnError = str
-"""``"raise"``: a sample that fails ends its task. ``"skip"``: it is left out."""
+"""``"raise"``: a failing sample fails its task. ``"skip"``: it is skipped."""
 
 
 class Environment(NamedTuple):
-    """What a process of ours takes over from the trainer, as it is there now."""
+    """What a process of ours takes over from the trainer, at the time of its start."""
 
     owner_pid: int
     sys_path: list[str]
@@ -32,9 +32,9 @@ class Start(NamedTuple):
     seed: int
     environment: Environment
     payload: PayloadLayout
-    """What to load, unless the worker was forked from a process that has loaded it."""
+    """What to load, unless the template process has loaded it."""
     sends_at_once: bool
-    """Whether no result waits for others: its predecessor died, and this one may as well, at the next batch."""
+    """Whether results are sent one by one: its predecessor was lost, and it may be lost too, at the next batch."""
 
 
 class Task(NamedTuple):
@@ -43,53 +43,53 @@ class Task(NamedTuple):
     epoch: int
     step: int
     seed: int
-    """What the random numbers of this epoch start from."""
+    """Seed of this epoch."""
     what: Any
-    """Indices, a share of an iterable, or rows: whatever the program understands; packed if it is not plain."""
+    """Indices, a ``Shard``, or rows, as the program expects; packed if it is not plain data."""
     skip: tuple[int, ...] = ()
-    """Positions in the batch that are left out."""
+    """Positions in the batch that are skipped."""
     run: int = 0
-    """What it was asked in: an epoch that goes on after an error asks anew, and takes no answers to what was before."""
+    """Number of the run it belongs to. An epoch that resumes after an error is a new run, and ignores older results."""
 
 
 def pieces_of(task: Task) -> list[Piece]:
-    """Return where the data of a task stands, if it has any."""
+    """Return the shared memory of a task, if it has any."""
     return task.what.pieces if isinstance(task.what, Packed) else []
 
 
 def unpacked(task: Task, inbox: Inbox) -> Task:
-    """Return the task with what it is about, which may stand in the trainer's memory and is the worker's to change."""
+    """Return the task unpacked; its data may be in the trainer's memory, and the worker may modify it."""
     return task._replace(what=unpack(task.what, inbox)) if isinstance(task.what, Packed) else task
 
 
 class ShardState(NamedTuple):
-    """A place in a share that the dataset's own state leads to."""
+    """A position in a shard that the dataset's saved state leads to."""
 
     after: int
-    """How many batches of the share it stands after."""
+    """Number of batches of the shard before it."""
     fingerprint: int
-    """Of these."""
+    """Fingerprint of these batches."""
     state: bytes
     is_end: bool = False
-    """True for the state of the dataset after the epoch before: the shard begins with its next iteration."""
+    """True for the state at the end of the previous epoch: the shard starts with the next iteration."""
 
 
 class Shard(NamedTuple):
-    """What a task of an iterable dataset asks for: the batch with this number of the worker's share."""
+    """What a task of an iterable dataset requests: the batch with this number of the worker's shard."""
 
     number: int
     fingerprint: int | None = 0
-    """Of all batches of the share before it, for a worker that must go on after them; None if it is not known."""
+    """Fingerprint of all earlier batches, for a worker that resumes after them; None if unknown."""
     stand: ShardState | None = None
-    """From where it may go on instead of making all of them again: before the last one, which is then made again."""
+    """State to resume from instead of replaying everything: before the last batch, which is then made again."""
     is_saved: bool = False
-    """Whether all this comes from a state that the user has loaded, and not from a worker that was lost."""
+    """Whether this comes from a state that the user has loaded, and not from a lost worker."""
     is_over: bool = False
-    """Whether there are no more. The dataset's own state is loaded, and its iteration is run to its end."""
+    """Whether it is exhausted. The dataset's state is loaded, and its iteration is run to its end."""
 
 
 class SkippedSample(NamedTuple):
-    """A sample that was left out, and why."""
+    """A skipped sample, and why it was skipped."""
 
     position: int
     sample: str
@@ -135,34 +135,34 @@ class Failure(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What became of a task."""
+    """The outcome of a task."""
 
     epoch: int
     step: int
     packed: Packed | None = None
-    """The batch; None if there is none: the task failed, nothing was left of it, or the share has ended."""
+    """The batch; None if the task failed, all its samples were skipped, or the shard is exhausted."""
     failure: Failure | None = None
     ended: bool = False
-    """Whether the share has no more batches: beyond this one, if there is one."""
+    """Whether the shard has no more batches beyond this one."""
     skipped: tuple[SkippedSample, ...] = ()
     num_samples: int = 0
     nbytes: int = 0
     times: tuple[tuple[str, float], ...] = ()
-    """Seconds for each stage."""
+    """Seconds spent in each stage."""
     slowest: Slowest | None = None
     fingerprint: int | None = 0
     stand: ShardState | None = None
-    """Where the share stood before the batch, if the dataset has a state of its own."""
+    """Position of the shard before the batch, if the dataset saves its state."""
     end: bytes | None = None
-    """The state of the dataset after its iteration, if that has ended and the dataset has a state."""
+    """The state of the dataset after its iteration, if that has ended and the dataset saves its state."""
     asked: bool = True
-    """Whether the dataset has asked which share is its own."""
+    """Whether the dataset has read its worker's ID or the number of workers."""
     run: int = 0
-    """That of its task."""
+    """The run of its task."""
 
 
 class Tasks(NamedTuple):
-    """Trainer to worker: more to do."""
+    """Trainer to worker: more tasks."""
 
     tasks: list[Task]
     returned: list[int]
@@ -171,7 +171,7 @@ class Tasks(NamedTuple):
 
 
 class Cancel(NamedTuple):
-    """Trainer to worker: nobody waits for the tasks of this run any more."""
+    """Trainer to worker: this run was abandoned."""
 
     run: int
 
@@ -184,11 +184,11 @@ class Ready(NamedTuple):
 
 
 class Results(NamedTuple):
-    """Worker to trainer: what was made."""
+    """Worker to trainer: finished tasks."""
 
     results: list[Result]
     returned: list[int]
     opened: list[Opened]
     dropped: list[int]
     imported: tuple[str, ...] = ()
-    """Modules that the worker has imported since it was forked from a template, in this order; each is named once."""
+    """Modules that the worker has imported since it was forked from a template, in import order, each named once."""
