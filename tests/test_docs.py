@@ -139,7 +139,7 @@ def test_numbers_that_the_pages_have_in_words() -> None:
 
 def test_the_limits_of_workers_are_those_of_the_policy() -> None:
     """The table that people look at before they set ``stall_limit``."""
-    policy, most = _policy, int(_policy.ATTEMPT_FACTOR**_policy.MOST_ATTEMPTS)
+    policy, most = _policy, int(_policy.ATTEMPT_FACTOR**_policy.MAX_ATTEMPTS)
     of = "times the slowest sample so far"
     attempts = f"times {policy.ATTEMPT_FACTOR:g}, up to {most}"
     rows = [

@@ -17,7 +17,7 @@ from antifreeze.distributed import _store as store_module
 from antifreeze.distributed._exchange import RankExchange, StoreReader
 from antifreeze.distributed._rank_judge import AGAIN_S, Told
 from antifreeze.distributed._record import RankRecord, read_found, take_in, to_json
-from antifreeze.distributed._store import MOST_READ_NBYTES, Answer, JobStore, job_key, node_key, rank_key
+from antifreeze.distributed._store import MAX_READ_NBYTES, Answer, JobStore, job_key, node_key, rank_key
 from antifreeze.loaders._pad_ranks import PaddedRanks
 
 BEAT_S = 0.25
@@ -188,7 +188,7 @@ def test_a_value_of_megabytes_is_not_read_again_and_again(monkeypatch: pytest.Mo
     now_s = 1000.0
     monkeypatch.setattr(store_module.time, "monotonic", lambda: now_s)
     store = Store()
-    store.values = {"good": b"{}", "large": b"x" * (MOST_READ_NBYTES + 1)}
+    store.values = {"good": b"{}", "large": b"x" * (MAX_READ_NBYTES + 1)}
     ours = JobStore(store)
 
     assert [ours.fetch(["good", "large"]) for _ in range(10)] == [{"good": b"{}"}] * 10

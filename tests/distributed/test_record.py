@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from antifreeze.core._text import is_clean
 from antifreeze.diagnosis import _policy
 from antifreeze.distributed import WARN_S, Location, RankStatus, Trouble
-from antifreeze.distributed._record import MOST_NBYTES, RankRecord, decode, encode, from_json, make_record, to_json
+from antifreeze.distributed._record import MAX_NBYTES, RankRecord, decode, encode, from_json, make_record, to_json
 
 numbers = st.integers(0, 10**9)
 seconds = st.floats(0, 1e6).map(lambda s: round(s, 2))
@@ -39,7 +39,7 @@ def test_what_is_written_can_be_read(standing: RankStatus | None, beat: int) -> 
     raw = encode(to_json(record)).encode()
     read = from_json(decode(raw), 3)
 
-    assert len(raw) <= MOST_NBYTES
+    assert len(raw) <= MAX_NBYTES
     assert read is not None
     texts = {name for name, default in RankRecord._field_defaults.items() if isinstance(default, str)}
     differ = {name for name in RankRecord._fields if getattr(read, name) != getattr(record, name)}
@@ -100,7 +100,7 @@ def test_a_stranger_can_write_what_it_likes(values: Any, rank: int) -> None:
             assert type(getattr(read, name)) in kinds
 
 
-@pytest.mark.parametrize("raw", [b"", b"{", b"\xff\xfe", b"[" * 3000, b"1" * (MOST_NBYTES + 1), b'{"rank": 1}', b"NaN"])
+@pytest.mark.parametrize("raw", [b"", b"{", b"\xff\xfe", b"[" * 3000, b"1" * (MAX_NBYTES + 1), b'{"rank": 1}', b"NaN"])
 def test_what_is_no_record_of_this_rank_is_none(raw: bytes) -> None:
     """Nothing, half of it, no text at all, depth, length, another rank's."""
     assert from_json(decode(raw), 0) is None

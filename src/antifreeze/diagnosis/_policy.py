@@ -45,7 +45,7 @@ USER_SLOWEST_FACTOR = 2
 """The limit of the user is stretched to this many times the slowest sample: what has worked once is not a stall."""
 ATTEMPT_FACTOR = 3.0
 """Patience grows by this with each worker that the task has cost: maybe it is only slow."""
-MOST_ATTEMPTS = 3
+MAX_ATTEMPTS = 3
 """It grows no more after this many."""
 LOADING_S = 300.0
 """How long a process may import and rebuild, as long as it moves."""
@@ -115,7 +115,7 @@ Decision: TypeAlias = Kill | Warn
 
 def patience_s(limits: StallLimits, beat: Beat, slowest_s: float, num_samples: int) -> float:
     """Return how long this worker may be silent. ``slowest_s`` is the slowest sample so far, 0 if there is none."""
-    factor = ATTEMPT_FACTOR ** min(beat.attempts, MOST_ATTEMPTS)
+    factor = ATTEMPT_FACTOR ** min(beat.attempts, MAX_ATTEMPTS)
     if limits.stall_limit_s is not None:
         return max(limits.stall_limit_s, USER_SLOWEST_FACTOR * slowest_s) * factor
     if beat.traced:

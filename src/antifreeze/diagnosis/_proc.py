@@ -24,7 +24,7 @@ _FAMILY = 16  # of a worker that has started many programs, these are enough to 
 _WAKES = 3  # a signal or a debugger wakes a sleeper once or twice; more often, it wakes by itself
 _SLEEPS = ("nanosleep", "clock_nanosleep")
 _HEX = re.compile("(?:[0-9A-Fa-f]{8}|[0-9A-Fa-f]{32}):[0-9A-Fa-f]{1,4}")
-_MOST_LINES = 100_000  # a busy host lists more connections than a diagnosis should wait for
+_MAX_LINES = 100_000  # a busy host lists more connections than a diagnosis should wait for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +239,7 @@ def _find_socket(net: Path, inode: str) -> Target:
 def _row(table: Path, inode: str, column: int) -> list[str] | None:
     try:
         with table.open(encoding="utf-8", errors="replace") as lines:
-            for line in islice(lines, _MOST_LINES):
+            for line in islice(lines, _MAX_LINES):
                 row = line.split()
                 if len(row) > column and row[column] == inode:
                     return row

@@ -73,7 +73,7 @@ WAITS_S = 0.75
 """A rank that has taken no batch for this long begins to read."""
 READ_S = 0.5
 """How often it reads."""
-AWAY_S = 1.5
+AWAY_GRACE_S = 1.5
 """A rank that has not read for this long knows nothing of what has happened since."""
 JOB_FRESH_S, NODE_FRESH_S = 2.0, 4.0
 _LINGER_S, _OPEN_S = 2.0, 10.0  # a rank that has recovered keeps reading, to learn what it has waited for
@@ -220,14 +220,14 @@ class RankExchange:
             self._found = self._write_found(verdicts, now_s)
 
     def _is_reading(self, idle_s: float, now_s: float) -> bool:
-        away = now_s - self._went_s > AWAY_S  # it is our own process that was suspended
+        away = now_s - self._went_s > AWAY_GRACE_S  # it is our own process that was suspended
         self._went_s = now_s
         if idle_s >= WAITS_S:
             self._waited_s = now_s
         after_s = now_s - self._waited_s
         if after_s > (_OPEN_S if self._told.open else _LINGER_S):
             return False
-        if away or now_s - max(self._read_s, self._began_s) > AWAY_S:
+        if away or now_s - max(self._read_s, self._began_s) > AWAY_GRACE_S:
             self._seen, self._began_s = {}, now_s
         if now_s - self._asked_s < READ_S - _SLACK_S:
             return False

@@ -12,21 +12,21 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from antifreeze.core import one_line
-from antifreeze.distributed._store import MOST_READ_NBYTES, rank_key
+from antifreeze.distributed._store import MAX_READ_NBYTES, rank_key
 
 WARN_S = 10.0
 """How long a rank waits for a batch before it tells the others why, if its user has set no limit."""
 SILENT_S = 30.0
 """How long a rank may send no record before the others report it, if its user has set no limit."""
-MOST_NBYTES = 4000
+MAX_NBYTES = 4000
 """A record is no longer than this; a longer one was not written by us."""
-_MOST_FOUND = 16
+_MAX_FOUND = 16
 _LENGTHS = {"what": 240, "line": 160, "title": 120}
 _LENGTH = 60
 _QUERY = re.compile(r"\?[^\s'\"]*")
 _USER = re.compile(r"(?<=://)[^\s/'\"]*@")
 _SUSPICIOUS = re.compile(r"[^\w ,./()'-]|[\w./-]{24}|(?i:token|key|passw|secret|auth|pwd)|\W-")
-MOST_NUMBER = 1 << 62
+MAX_NUMBER = 1 << 62
 
 
 class Location(NamedTuple):
@@ -156,7 +156,7 @@ def from_json(values: object, rank: int) -> RankRecord | None:
             fields[name] = _text(name, value)
         elif kind is bool and type(default) is bool:
             fields[name] = value
-        elif kind in (int, float) and type(default) in (kind, float) and 0 <= value < MOST_NUMBER:
+        elif kind in (int, float) and type(default) in (kind, float) and 0 <= value < MAX_NUMBER:
             fields[name] = value  # NaN is not less than anything
     return RankRecord(rank=rank, **fields)
 
@@ -166,7 +166,7 @@ def encode(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def decode(raw: bytes, most: int = MOST_NBYTES) -> Any:
+def decode(raw: bytes, most: int = MAX_NBYTES) -> Any:
     """Return the value of JSON from the store; None if it is no JSON, or too long to be ours."""
     if len(raw) > most:
         return None
@@ -219,15 +219,15 @@ class Found(NamedTuple):
 def write_found(seen: Mapping[int, Seen], ranks: list[int], beat: int, now_s: float) -> str:
     """Return the records that matter, for ranks that do not read all of them."""
     found = [[round(now_s - seen[rank].since_s, 2), to_json(seen[rank].record)] for rank in ranks if rank in seen]
-    return encode({"beat": beat, "found": found[:_MOST_FOUND]})
+    return encode({"beat": beat, "found": found[:_MAX_FOUND]})
 
 
 def read_found(raw: bytes, world_size: int, now_s: float) -> Found | None:
     """Return what another rank has read for us, if it is well formed."""
-    value = decode(raw, MOST_READ_NBYTES)
+    value = decode(raw, MAX_READ_NBYTES)
     if not isinstance(value, dict) or type(value.get("beat")) is not int or not isinstance(value.get("found"), list):
         return None
-    pairs = [_pair(entry) for entry in value["found"][:_MOST_FOUND]]
+    pairs = [_pair(entry) for entry in value["found"][:_MAX_FOUND]]
     seen = {}
     for silent_s, values in (pair for pair in pairs if pair is not None):
         rank = values.get("rank")
@@ -241,5 +241,5 @@ def _pair(entry: Any) -> tuple[float, dict[str, Any]] | None:
     if not isinstance(entry, list) or len(entry) != 2 or not isinstance(entry[1], dict):
         return None
     silent_s = entry[0]
-    good = type(silent_s) in (int, float) and 0 <= silent_s < MOST_NUMBER
+    good = type(silent_s) in (int, float) and 0 <= silent_s < MAX_NUMBER
     return (float(silent_s), entry[1]) if good else None

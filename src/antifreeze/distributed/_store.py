@@ -18,8 +18,8 @@ from antifreeze.core import DaemonCall, get_logger
 
 logger = get_logger()
 
-_MOST_CHECKS = 64
-MOST_READ_NBYTES = 128_000
+_MAX_CHECKS = 64
+MAX_READ_NBYTES = 128_000
 """No value of ours is longer. The store sends a value as a whole, so a longer one can be refused only after it has
 arrived; then it is not read again for a while."""
 _REFUSED_S = 30.0
@@ -117,12 +117,12 @@ class JobStore:
         keys = [key for key in keys if key not in self._refused_until_s]
         missing = [key for key in keys if key not in self._there]
         if missing:
-            self._turn = (self._turn + _MOST_CHECKS // 2) % len(missing)
+            self._turn = (self._turn + _MAX_CHECKS // 2) % len(missing)
             missing = missing[self._turn :] + missing[: self._turn]
-            self._there.update(present(own.check, missing, _MOST_CHECKS))
+            self._there.update(present(own.check, missing, _MAX_CHECKS))
         there = [key for key in keys if key in self._there]
         found = dict(zip(there, own.multi_get(there), strict=True)) if there else {}
-        refused = [key for key, raw in found.items() if len(raw) > MOST_READ_NBYTES]
+        refused = [key for key, raw in found.items() if len(raw) > MAX_READ_NBYTES]
         self._refused_until_s.update(dict.fromkeys(refused, now_s + _REFUSED_S))
         return {key: raw for key, raw in found.items() if key not in self._refused_until_s}
 

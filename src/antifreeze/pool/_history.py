@@ -14,8 +14,8 @@ from antifreeze.diagnosis import MAX_SKIPS, STAGES, Report, Restart, Skip, Stall
 from antifreeze.distributed import SILENT_S, Location, RankStatus, Trouble, Watched, watch_ranks
 from antifreeze.pool._skip_log import SkipLog
 
-_MOST_RESTARTS = 1000
-_MOST_NOTES = 20
+_MAX_RESTARTS = 1000
+_MAX_NOTES = 20
 
 
 class Placed(Protocol):
@@ -148,12 +148,12 @@ class History:
 
     def restart(self, restart: Restart) -> None:
         """Remember a worker that was replaced."""
-        if len(self.restarts) < _MOST_RESTARTS:
+        if len(self.restarts) < _MAX_RESTARTS:
             self.restarts.append(restart)
 
     def note(self, text: str) -> None:
         """Remember something that was slow."""
-        if len(self.slow) < _MOST_NOTES:
+        if len(self.slow) < _MAX_NOTES:
             self.slow.append(text)
 
     def report(self, *, per_worker_load: str = "", persistent_workers: bool = False) -> Report:

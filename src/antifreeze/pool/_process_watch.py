@@ -51,7 +51,7 @@ LOOK_S = 0.5
 """Looks are this far apart."""
 _APART_S = 0.3
 """Two looks that are compared for evidence are at least this far apart."""
-_AWAY_S = 3.0
+_AWAY_GRACE_S = 3.0
 """If a server was not looked at for this long, it is our own process that was suspended."""
 _DUMP_TIMEOUT_S = 0.5
 _STACK_NBYTES = 1 << 16
@@ -158,7 +158,7 @@ class ServerWatch:
         if not is_asked:
             self._watch = None
             return None
-        if watch is None or now_s - watch.at_s > _AWAY_S:
+        if watch is None or now_s - watch.at_s > _AWAY_GRACE_S:
             self._watch = ProcessWatch(self._pid, self._stacks, with_children=self._runs_user_code)
             self._has_warned = False
             return None

@@ -42,13 +42,13 @@ from antifreeze.pool._worker_handle import WorkerHandle, WorkerState
 logger = get_logger()
 
 _MEMORY_INTERVAL_S = 1.0
-_AWAY_S = 1.0
+_AWAY_GRACE_S = 1.0
 """If workers were not judged for this long, it is our own process that was suspended."""
 _MOVES_S = 1.5
 """A worker that made progress in this time is slow, not stuck."""
 _NOISE_S = 0.01
 """CPU time that a worker's own threads, and our questions, cost it between two looks."""
-_OVER_S = 5.0
+_OVER_GRACE_S = 5.0
 """How long other ranks can still see a stall that is over."""
 _numbers = itertools.count(1)
 
@@ -110,7 +110,7 @@ class Stalls:
         if self._history.batches > stall.batches:
             stall.over_s = now_s if stall.over_s is None else stall.over_s
             stall.trouble = stall.trouble._replace(over=True)
-        return stall.trouble if stall.over_s is None or now_s - stall.over_s < _OVER_S else None
+        return stall.trouble if stall.over_s is None or now_s - stall.over_s < _OVER_GRACE_S else None
 
 
 class WorkerWatch:
@@ -133,7 +133,7 @@ class WorkerWatch:
     def judge(self, workers: Iterable[WorkerHandle], charges: dict[int, Charge], waiting_s: float) -> list[Found]:
         """Return the workers to be replaced, and why; warn of those that keep the trainer waiting."""
         now_s, self._waiting_s = time.monotonic(), waiting_s
-        if now_s - self._judged_s > _AWAY_S:
+        if now_s - self._judged_s > _AWAY_GRACE_S:
             self._back_s = now_s
         self._judged_s = now_s
         beats, by_slot = [], {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import traceback
+from types import FrameType
 from typing import Any
 
 import cloudpickle
@@ -71,14 +72,18 @@ def text_of(error: BaseException) -> str:
 def _traceback(error: BaseException) -> str:
     trace = error.__traceback__
     # The first frames are ours: the loop that called the user's code.
-    while (
-        trace is not None and trace.tb_next is not None and "antifreeze" in trace.tb_frame.f_globals.get("__name__", "")
-    ):
+    while trace is not None and trace.tb_next is not None and _is_ours(trace.tb_frame):
         trace = trace.tb_next
     try:
         return clean_block("".join(traceback.format_exception(type(error), error, trace)), _LONG_TRACEBACK)
     except Exception:  # noqa: BLE001  border: it calls the user's __str__
         return "".join(traceback.format_tb(trace)) + type(error).__qualname__
+
+
+def _is_ours(frame: FrameType) -> bool:
+    """True for a frame of this package; a user's module may well have our name in its own."""
+    module = frame.f_globals.get("__name__")
+    return isinstance(module, str) and module.partition(".")[0] == "antifreeze"
 
 
 def _portable(error: BaseException) -> bytes | None:
