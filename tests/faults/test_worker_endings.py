@@ -684,7 +684,7 @@ def test_an_interpreter_that_does_not_come_up_is_an_error(does: str, run: Run, t
 @pytest.mark.parametrize(
     ("program", "words"),
     [
-        (None, "ConfigError: sys.executable is empty, so no worker"),
+        (None, "ConfigError: cannot start workers: expected sys.executable to be a Python interpreter, got an empty"),
         (
             "/opt/train",
             "ConfigError: cannot start workers: expected sys.executable to be a Python interpreter, got /opt/train",
