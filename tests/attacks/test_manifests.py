@@ -80,16 +80,16 @@ def with_type(column: str, kind: pa.DataType) -> Change:
 
 
 LIES: dict[str, tuple[Change, str]] = {
-    "fewer rows": (with_rows(4, 3), "it has 23 rows in all, and its footer says 30"),
-    "more rows": (with_rows(4, 11), "it has 31 rows in all, and its footer says 30"),
-    "far more rows": (with_rows(4, 2**40), "it has 1,099,511,627,796 rows in all"),
-    "other rows": (exchanged(3, 4), "row group 0 has 9 rows, and its footer says 10"),
+    "fewer rows": (with_rows(4, 3), "expected 23 rows in total, got 30"),
+    "more rows": (with_rows(4, 11), "expected 31 rows in total, got 30"),
+    "far more rows": (with_rows(4, 2**40), "expected 1,099,511,627,796 rows in total"),
+    "other rows": (exchanged(3, 4), "row group 0: expected 9 rows, got 10"),
     "impossible rows": (with_rows(4, 2**62), "it claims 4,611,686,018,427,387,"),
-    "a fragment is missing": (without(4), "it has 20 rows in all, and its footer says 30"),
+    "a fragment is missing": (without(4), "expected 20 rows in total, got 30"),
     "a file is missing": (without(3, 4, 5), "has no rows of .*1.parquet, and its footer says 30"),
     "nothing is left": (without(*range(9)), "has no rows of .*0.parquet, and its footer says 30"),
-    "another type": (with_type("n", pa.int32()), 'column "n" is int32, and its footer says int64'),
-    "a list of one length": (with_type("ids", pa.list_(pa.int64(), 2)), 'column "ids" is fixed_size_list'),
+    "another type": (with_type("n", pa.int32()), 'column "n": expected int32, got int64'),
+    "a list of one length": (with_type("ids", pa.list_(pa.int64(), 2)), 'column "ids": expected fixed_size_list'),
 }
 
 

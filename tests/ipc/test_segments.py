@@ -181,8 +181,8 @@ def test_memory_that_fits_no_batch_any_more_is_let_go() -> None:
     nbytes = sum(segment.nbytes for segment in outbox._segments.values())
 
     # Those that are kept are the newest, and few.
-    assert len(outbox._segments) <= segments_module._MOST_FREE + 60 * 64 // 100
-    assert nbytes <= segments_module._MOST_FREE_NBYTES + segments_module._MOST_FREE * 2 * 60_000_000
+    assert len(outbox._segments) <= segments_module._MAX_FREE + 60 * 64 // 100
+    assert nbytes <= segments_module._MAX_FREE_NBYTES + segments_module._MAX_FREE * 2 * 60_000_000
 
 
 def test_a_few_bytes_do_not_take_a_large_segment() -> None:
@@ -217,7 +217,7 @@ def test_nothing_is_sent_for_nothing() -> None:
 def test_more_leases_than_the_kernel_allows_become_copies() -> None:
     """And those give their segment back at once."""
     outbox, inbox = Outbox(), Inbox()
-    kept = [deliver(outbox, inbox, 40_000) for _ in range(segments_module._MOST_LEASES)]
+    kept = [deliver(outbox, inbox, 40_000) for _ in range(segments_module._MAX_LEASES)]
     before = mapped()
     for _ in range(30):
         kept.append(deliver(outbox, inbox, 40_000))

@@ -150,7 +150,7 @@ def test_what_workers_would_not_see_is_refused(table: Path, case: str) -> None:
 def test_a_cursor_with_rows_to_fetch_is_refused(table: Path) -> None:
     """Its rows would be missing, without a word."""
     connection = sqlite3.connect(table)
-    with pytest.raises(NotPicklable, match=r"Cursor.*rows that are left"):
+    with pytest.raises(NotPicklable, match=r"Cursor.*remaining rows"):
         sent(connection.execute("SELECT * FROM t"))
     connection.close()
 
@@ -171,7 +171,7 @@ def test_a_database_that_is_gone_or_replaced_is_an_error_and_not_an_empty_one(ta
     with pytest.raises(sqlite3.OperationalError):
         loaded(payload)
     table.write_bytes(table.with_suffix(".old").read_bytes())
-    with pytest.raises(FileNotFoundError, match="was replaced by another"):
+    with pytest.raises(FileNotFoundError, match="dataset has open was replaced"):
         loaded(payload)
     payload.close()
     connection.close()
@@ -271,7 +271,7 @@ def test_a_tree_that_was_replaced_is_not_taken_for_it(tree: Path) -> None:
         payload = payload_of(file["group"])
         tree.rename(tree.with_suffix(".old"))
         tree.write_bytes(tree.with_suffix(".old").read_bytes())
-        with pytest.raises(FileNotFoundError, match="was replaced by another"):
+        with pytest.raises(FileNotFoundError, match="dataset has open was replaced"):
             loaded(payload)
         payload.close()
 

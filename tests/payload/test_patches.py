@@ -80,4 +80,4 @@ def test_one_that_cannot_be_rebuilt_is_named_and_harms_nothing(library: Any, cap
     apply_patches([Patch("patched_library", "read", pickle.dumps(3)[:-1]), patch("Image.show", lambda *_: "mine")])
 
     assert (found.read(), found.Image().show()) == ("original", "mine")
-    assert "patched_library.read was replaced in the trainer, but not in a worker" in caplog.text
+    assert "patched_library.read was replaced in the trainer, but could not be replaced in a worker" in caplog.text

@@ -261,7 +261,10 @@ def test_more_pieces_of_shared_memory_than_descriptors_can_be_sent_are_copied_wi
 
     assert [int(tensor[1]) for tensor in found] == list(range(1000, 1120))
     assert [int(tensor[1]) >= 1000 for tensor in tensors] == [i < 100 for i in range(120)]
-    assert "12 bytes of the dataset stand in memory that processes share, but workers get a copy" in caplog.text
+    assert (
+        "12 bytes of the dataset are in shared memory that workers cannot reopen; each worker gets a private copy"
+        in caplog.text
+    )
 
 
 def test_shared_memory_that_nothing_leads_to_is_copied_with_a_word(caplog: pytest.LogCaptureFixture) -> None:
@@ -271,7 +274,7 @@ def test_shared_memory_that_nothing_leads_to_is_copied_with_a_word(caplog: pytes
     found[0] = 1
 
     assert array[0] == 0
-    assert "stand in memory that processes share" in caplog.text
+    assert "are in shared memory that workers cannot reopen" in caplog.text
 
 
 def test_batches_are_copied_without_a_word(caplog: pytest.LogCaptureFixture) -> None:

@@ -203,7 +203,7 @@ def test_a_file_that_was_replaced_is_not_taken_for_it(file: Path) -> None:
             (file.parent / "other").write_bytes(b"other")
             (file.parent / "other").rename(file)
             head, *_ = bytes_at(payload.layout.pieces, payload.fd, [])
-            with pytest.raises(FileNotFoundError, match="was replaced by another"):
+            with pytest.raises(FileNotFoundError, match="dataset has open was replaced"):
                 pickle.loads(head.data)  # noqa: S301  we wrote it
         finally:
             payload.close()

@@ -177,4 +177,4 @@ payload = make_payload(types.SimpleNamespace(parts=[handle]), set())
 print(payload.per_worker_reason)
 handle.close()
 """
-    assert "which each worker has to open for itself" in run(code, tmp_path)
+    assert "which each worker has to open itself" in run(code, tmp_path)

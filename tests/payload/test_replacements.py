@@ -103,7 +103,7 @@ def test_what_was_replaced_is_not_kept_alive(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_each_name_is_warned_of_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(_replacements, "_told", set())
+    monkeypatch.setattr(_replacements, "_warned", set())
     monkeypatch.setattr(time, "sleep", mine)
     monkeypatch.setattr(json, "dumps", mine)
 

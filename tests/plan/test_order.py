@@ -36,7 +36,7 @@ def planned(order: Order) -> list[tuple[int, int]]:
             for span in task.spans
             for row in range(span.start, span.stop)
         ]
-        places = order.places(k)
+        places = order.positions(k)
         assert len(rows) == len(places) == order.start(k + 1) - order.start(k)
         scattered: list[tuple[int, int]] = [(-1, -1)] * len(rows)
         for row, place in zip(rows, places.tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""Memory that is used again when the last tensor over it dies."""
+"""Memory that is reused when the last tensor over it is gone."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _PAGE = 4096
 
 
 class Arena:
-    """Lends arrays, and lends their memory again once nobody holds it.
+    """Allocates arrays, and reuses their memory once nothing references it.
 
     Fresh memory is what makes large batches slow: touching a page for the first time costs more than copying it.
 
-    Guarantees: memory is lent again only after the lent array, and every array or tensor that was made from it without
-    a copy, are gone. The free memory that is kept is bounded. No lock is taken: the collector may give memory back in
-    any thread and at any instruction, also in the middle of ``array``.
+    Guarantees: memory is reused only after the array, and every array or tensor made from it without a copy, are gone.
+    The free memory that is kept is bounded. No lock is taken: the garbage collector may return memory in any thread and
+    at any instruction, even during ``array``.
     """
 
     def __init__(self, kept_nbytes: int) -> None:
@@ -28,25 +28,25 @@ class Arena:
         self._free: dict[int, deque[npt.NDArray[np.uint8]]] = {}
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-        """Return an array of undefined content."""
+        """Return an uninitialized array."""
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         if dtype.hasobject or nbytes < _SMALL:
             return np.empty(shape, dtype)
-        # Rounds differ by a few rows; memory of the next megabyte up fits them all.
+        # Rounds differ by a few rows; rounding up to the next megabyte fits them all.
         size = -(-nbytes // _SMALL) * _SMALL
         free = self._free.setdefault(size, deque(maxlen=max(2, self._kept_nbytes // size)))
         try:
             owner = free.pop()
         except IndexError:
             owner = _aligned(size)
-        # NumPy shortens chains of views to the array that stands on foreign memory. Going through a memoryview makes
+        # NumPy collapses chains of views to the array that is based on foreign memory. Going through a memoryview makes
         # ``lent`` that array: it lives exactly as long as any view of it.
         lent: npt.NDArray[Any] = np.frombuffer(owner.data, np.uint8)
         weakref.finalize(lent, free.append, owner).atexit = False
         return lent[:nbytes].view(dtype).reshape(shape)
 
     def copy(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return a copy of a large array; a small one as it is."""
+        """Return a copy of a large array; return a small one unchanged."""
         if array.nbytes < _SMALL:
             return array
         copied = self.array(array.shape, array.dtype)
@@ -55,7 +55,7 @@ class Arena:
 
 
 def _aligned(nbytes: int) -> npt.NDArray[np.uint8]:
-    """Return fresh memory that begins with a page: rows that begin with a cache line are copied a fifth faster."""
+    """Return fresh page-aligned memory: rows that start at a cache line are copied a fifth faster."""
     raw = np.empty(nbytes + _PAGE, np.uint8)
     begin = -raw.ctypes.data % _PAGE
     return raw[begin : begin + nbytes]

@@ -1,4 +1,4 @@
-"""Decoded rows on their way to a batch: as arrays, or as Arrow for those who asked for it."""
+"""Decoded rows on their way to a batch: as arrays, or as Arrow if the user requested it."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _OBJECT_NBYTES = 64  # a small Python string or bytes object and the pointer to 
 
 
 class Block(Protocol):
-    """Some consecutive rows. Whoever holds a block owns its memory: no other block shares it."""
+    """Some consecutive rows. The holder of a block owns its memory: no other block shares it."""
 
     num_rows: int
     nbytes: int
 
     def slice(self, start: int, stop: int) -> Self:
-        """Return some of the rows, without a copy where that can be."""
+        """Return some of the rows, without a copy if possible."""
         ...
 
     def detach(self, start: int, stop: int) -> tuple[Self, int, int]:
-        """Return a block, and where some of the rows are in it. Nobody asks this one for them again.
+        """Return a block, and the range of some rows in it. They are not requested from this block again.
 
-        What can be freed row by row is in that block alone.
+        Values that can be freed row by row are in that block alone.
         """
         ...
 
@@ -46,32 +46,32 @@ class Block(Protocol):
 
 
 class Decoded(Block, Protocol):
-    """Rows as a decoder gives them."""
+    """Rows as a decoder produces them."""
 
     def settled(self, arena: Arena) -> Self:
-        """Return the rows in memory that is good to keep for a while."""
+        """Return the rows in memory that can be kept for a while."""
         ...
 
     @classmethod
-    def dealer(cls, places: Int64Array, arena: Arena, budget_nbytes: int) -> Scatter:
-        """Return what puts the rows of a round where the plan wants them."""
+    def scatter(cls, positions: Int64Array, arena: Arena, budget_nbytes: int) -> Scatter:
+        """Return a scatter that puts the rows of a round at their positions in the plan."""
         ...
 
 
 class Scatter(Protocol):
-    """Collects the rows of one round, each at its place. Several threads may put at once.
+    """Collects the rows of one round, each at its position. Several threads may call ``put`` at once.
 
-    Rows that do not fit in memory together are collected in several passes: all rows are put again in each.
+    Rows that do not fit in memory together are collected in several passes; each pass puts all rows again.
     """
 
     passes: Passes
 
     def put(self, first: int, block: Any) -> None:
-        """Put a block whose rows are the ``first``-th of the round and those that follow."""
+        """Put a block whose first row is the ``first``-th of the round."""
         ...
 
     def finish(self) -> Decoded:
-        """Return what this pass has collected, and begin the next one. Called when every row was put."""
+        """Return the rows of this pass, and start the next one. Called after every row was put."""
         ...
 
 
@@ -79,7 +79,7 @@ Columns = dict[str, npt.NDArray[Any]]
 
 
 class Arrays:
-    """Rows as one array for each column; objects such as strings stand in arrays of objects."""
+    """Rows as one array per column; objects such as strings are in object arrays."""
 
     __slots__ = ("columns", "nbytes", "num_rows")
 
@@ -91,15 +91,15 @@ class Arrays:
     def slice(self, start: int, stop: int) -> Arrays:
         if start == 0 and stop == self.num_rows:
             return self
-        share = self.nbytes * (stop - start) // max(self.num_rows, 1)
-        return Arrays({name: c[start:stop] for name, c in self.columns.items()}, stop - start, share)
+        part_nbytes = self.nbytes * (stop - start) // max(self.num_rows, 1)
+        return Arrays({name: c[start:stop] for name, c in self.columns.items()}, stop - start, part_nbytes)
 
     def detach(self, start: int, stop: int) -> tuple[Arrays, int, int]:
         if not any(c.dtype.hasobject for c in self.columns.values()):
             return self, start, stop
-        share = self.nbytes * (stop - start) // max(self.num_rows, 1)
+        part_nbytes = self.nbytes * (stop - start) // max(self.num_rows, 1)
         columns = {name: _detached(c, start, stop) for name, c in self.columns.items()}
-        return Arrays(columns, stop - start, share), 0, stop - start
+        return Arrays(columns, stop - start, part_nbytes), 0, stop - start
 
     def take(self, rows: Int64Array) -> Arrays:
         return Arrays({name: _taken(c, rows) for name, c in self.columns.items()}, len(rows))
@@ -113,19 +113,19 @@ class Arrays:
     def settled(self, arena: Arena) -> Arrays:
         """Copy large columns out of the decoder's memory.
 
-        A copy costs a tenth of the decode. Keeping the decoder's own memory costs up to half of it: it is given back to
-        the system as soon as it is free, and must be asked for again page by page.
+        A copy costs a tenth of the decode. Keeping the decoder's memory costs up to half of it: freed memory goes back
+        to the system at once, and fresh pages must be requested again.
         """
         columns = {name: arena.copy(c) if not c.dtype.hasobject else c for name, c in self.columns.items()}
         return Arrays(columns, self.num_rows, self.nbytes)
 
     @classmethod
-    def dealer(cls, places: Int64Array, arena: Arena, budget_nbytes: int) -> Scatter:
-        return _ArrayScatter(places, arena, budget_nbytes)
+    def scatter(cls, positions: Int64Array, arena: Arena, budget_nbytes: int) -> Scatter:
+        return _ArrayScatter(positions, arena, budget_nbytes)
 
 
 def _detached(column: npt.NDArray[Any], start: int, stop: int) -> npt.NDArray[Any]:
-    """Return some items. Objects are moved: a window of images is freed as it is used, not when its last row was."""
+    """Return some items. Objects are moved: a window of images is freed as it is consumed, not after its last row."""
     part = column[start:stop]
     if not column.dtype.hasobject:
         return part
@@ -135,7 +135,7 @@ def _detached(column: npt.NDArray[Any], start: int, stop: int) -> npt.NDArray[An
 
 
 def _taken(column: npt.NDArray[Any], rows: Int64Array) -> npt.NDArray[Any]:
-    """Return some items, copied. An array of objects would share those that can be changed, such as ragged rows."""
+    """Return some items, copied. An object array would share mutable items, such as ragged rows."""
     taken = column[rows]
     if column.dtype.hasobject and len(taken) and not isinstance(taken[0], (str, bytes)):
         return np.fromiter((copy.deepcopy(item) for item in taken), object, len(taken))
@@ -147,49 +147,49 @@ def _nbytes(column: npt.NDArray[Any]) -> int:
 
 
 class _ArrayScatter:
-    """Scatters each decoded piece, while it is still in the cache, to where its rows belong.
+    """Scatters each decoded piece to the positions of its rows while it is still in the cache.
 
     Tried: gathering each batch from decoded pieces. It needs the pieces and the batches in memory at the same time, and
     at batch size 8 the calls cost more than the copy. Tried: one buffer per batch. It needs a second copy.
     """
 
-    def __init__(self, places: Int64Array, arena: Arena, budget_nbytes: int) -> None:
-        self._places, self._arena = places, arena
+    def __init__(self, positions: Int64Array, arena: Arena, budget_nbytes: int) -> None:
+        self._positions, self._arena = positions, arena
         self._columns: Columns = {}
         self._lock = threading.Lock()
-        self.passes = Passes(len(places), budget_nbytes)
+        self.passes = Passes(len(positions), budget_nbytes)
 
     def put(self, first: int, block: Arrays) -> None:
-        places, columns, nbytes = self._places[first : first + block.num_rows], block.columns, block.nbytes
+        positions, columns, nbytes = self._positions[first : first + block.num_rows], block.columns, block.nbytes
         self.passes.seen_nbytes += nbytes
-        if (wanted := self.passes.wanted(places)) is not None:
+        if (wanted := self.passes.wanted(positions)) is not None:
             nbytes = nbytes * int(wanted.sum()) // max(block.num_rows, 1)
-            places, columns = places[wanted], {name: values[wanted] for name, values in columns.items()}
+            positions, columns = positions[wanted], {name: values[wanted] for name, values in columns.items()}
         for name, values in columns.items():
             target = self._columns.get(name)
             if target is None:
-                fresh = self._arena.array((len(self._places), *values.shape[1:]), values.dtype)
-                # Two threads may come here at once; ``setdefault`` is atomic, and the loser's array goes back.
+                fresh = self._arena.array((len(self._positions), *values.shape[1:]), values.dtype)
+                # Two threads may get here at once; ``setdefault`` is atomic, and the loser's array is released.
                 target = self._columns.setdefault(name, fresh)
-            target[places] = values
-        # Columns of numbers have their memory from the beginning, and as much as was planned.
+            target[positions] = values
+        # Numeric columns are allocated at the start, at the planned size.
         if any(values.dtype.hasobject for values in columns.values()):
             with self._lock:
-                if self.passes.add(places, nbytes):
+                if self.passes.add(positions, nbytes):
                     self._drop_from(self.passes.high)
 
-    def _drop_from(self, place: int) -> None:
+    def _drop_from(self, position: int) -> None:
         for values in self._columns.values():
             if values.dtype.hasobject:
-                values[place:] = None
+                values[position:] = None
 
     def finish(self) -> Arrays:
         passes = self.passes
         low, high = passes.low, passes.high
         if low == 0 and passes.is_complete:
             return Arrays(self._columns, high, max(passes.seen_nbytes, 1))
-        self._drop_from(high)  # what another thread has put there while this pass became shorter
-        part, _, num_rows = Arrays(self._columns, len(self._places)).detach(low, high)
+        self._drop_from(high)  # rows that another thread put there while this pass was shortened
+        part, _, num_rows = Arrays(self._columns, len(self._positions)).detach(low, high)
         part = Arrays(part.columns, num_rows, int(passes.kept_nbytes))
         passes.begin_next()
         return part
@@ -222,38 +222,38 @@ class ArrowRows:
         return self
 
     @classmethod
-    def dealer(cls, places: Int64Array, arena: Arena, budget_nbytes: int) -> Scatter:  # noqa: ARG003
-        return _ArrowScatter(places, budget_nbytes)
+    def scatter(cls, positions: Int64Array, arena: Arena, budget_nbytes: int) -> Scatter:  # noqa: ARG003
+        return _ArrowScatter(positions, budget_nbytes)
 
 
 class _ArrowScatter:
-    """Keeps the pieces of a round and takes its rows in their order at the end; Arrow cannot be written in place."""
+    """Keeps the pieces of a round and reorders its rows at the end; Arrow arrays cannot be written in place."""
 
-    def __init__(self, places: Int64Array, budget_nbytes: int) -> None:
-        self._places = places
+    def __init__(self, positions: Int64Array, budget_nbytes: int) -> None:
+        self._positions = positions
         self._pieces: list[tuple[Int64Array, Any]] = []
         self._lock = threading.Lock()
-        self.passes = Passes(len(places), budget_nbytes)
+        self.passes = Passes(len(positions), budget_nbytes)
 
     def put(self, first: int, block: ArrowRows) -> None:
-        places, table = self._places[first : first + block.num_rows], block.table
+        positions, table = self._positions[first : first + block.num_rows], block.table
         with self._lock:
             self.passes.seen_nbytes += block.nbytes
-            self._pieces.append(self._kept(places, table))
+            self._pieces.append(self._kept(positions, table))
             kept, table = self._pieces[-1]
             if self.passes.add(kept, table.nbytes):
                 self._pieces = [self._kept(*piece) for piece in self._pieces]
 
-    def _kept(self, places: Int64Array, table: Any) -> tuple[Int64Array, Any]:
+    def _kept(self, positions: Int64Array, table: Any) -> tuple[Int64Array, Any]:
         """Return the rows that this pass collects, copied: a slice would keep the memory of all."""
-        wanted = self.passes.wanted(places)
+        wanted = self.passes.wanted(positions)
         if wanted is None or wanted.all():
-            return places, table
-        return places[wanted], table.take(pa.array(np.flatnonzero(wanted)))
+            return positions, table
+        return positions[wanted], table.take(pa.array(np.flatnonzero(wanted)))
 
     def finish(self) -> ArrowRows:
-        places = np.concatenate([places for places, _ in self._pieces])
+        positions = np.concatenate([positions for positions, _ in self._pieces])
         table = pa.concat_tables([table for _, table in self._pieces])
         self._pieces = []
         self.passes.begin_next()
-        return ArrowRows(table.take(pa.array(np.argsort(places))).combine_chunks())
+        return ArrowRows(table.take(pa.array(np.argsort(positions))).combine_chunks())

@@ -1,13 +1,13 @@
-"""How much the open fragments of an epoch may hold together.
+"""Limits the memory that the open fragments of an epoch hold together.
 
 A shuffled epoch has several fragments open at a time, and each holds a page and a dictionary of every column. How many
-can be open was planned from footers, which do not say how large a page is. So what a fragment really holds is counted
-when it is opened. If there is no room for it, fragments that nobody reads at this moment are closed. Their readers open
-them again and skip to where they were: slower, and the same rows.
+can be open was planned from footers, which do not give the size of a page. So the actual memory of a fragment is
+counted when it is opened. If it does not fit, fragments that are not being read are closed. Their readers reopen them
+and skip to where they were: slower, but the same rows.
 
-Guarantees: nothing waits for the consumer or for another stream's turn, so no order of events can end in a deadlock. A
-thread waits only while others are inside a decode, which ends by itself. What is open never exceeds the limit, except
-by one fragment, which is opened in any case when nothing else is.
+Guarantees: nothing waits for the consumer or for another stream, so no order of events can deadlock. A thread waits
+only while others are inside a decode, which ends. Open fragments never exceed the limit, except when a single fragment
+does: it is opened anyway if nothing else is open.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from __future__ import annotations
 import threading
 from typing import Protocol
 
-_WAIT_S = 0.05
+_WAIT_INTERVAL_S = 0.05
 
 
 class Evictable(Protocol):
     """Something that holds an open fragment."""
 
     def try_evict(self) -> bool:
-        """Close the fragment unless it is being read at this moment. Return whether it was closed."""
+        """Close the fragment unless it is being read; return True if it was closed."""
         ...
 
 
@@ -35,15 +35,15 @@ class OpenBudget:
         self._held: dict[Evictable, int] = {}
 
     def reserve(self, reader: Evictable, nbytes: int) -> None:
-        """Make room for what a reader is about to open. The reader must hold nothing."""
+        """Reserve memory for a fragment that a reader is about to open. The reader must hold nothing."""
         while others := self._try_reserve(reader, nbytes):
-            # Order: outside of the lock, because evicting releases. Whoever was opened first has least left to read.
+            # Order: outside of the lock, because evicting releases. The first opened has the least left to read.
             if not any(other.try_evict() for other in others):
                 with self._changed:
-                    self._changed.wait(_WAIT_S)
+                    self._changed.wait(_WAIT_INTERVAL_S)
 
     def _try_reserve(self, reader: Evictable, nbytes: int) -> list[Evictable]:
-        """Reserve, or return who holds what is missing."""
+        """Reserve memory, or return the readers that hold it."""
         with self._changed:
             if self._held and sum(self._held.values()) + nbytes > self._limit:
                 return list(self._held)
@@ -51,7 +51,7 @@ class OpenBudget:
             return []
 
     def release(self, reader: Evictable) -> None:
-        """Give back what a reader had reserved, if it had."""
+        """Release the memory of a reader, if it reserved any."""
         with self._changed:
             if self._held.pop(reader, None) is not None:
                 self._changed.notify_all()

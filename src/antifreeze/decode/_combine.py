@@ -1,4 +1,4 @@
-"""Blocks of several datasets as one: mixed, side by side, or one after the other."""
+"""Combines the blocks of several datasets: mixed, side by side, or one after the other."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from antifreeze.plan import Int64Array, Mix
 
 
 class CombinedBlocks:
-    """Blocks that are made of those of several sources: ready when all are, and they end together."""
+    """Blocks made from those of several sources: ready when all are, and closed together."""
 
     def __init__(
         self, sources: list[Blocks], made: Iterator[Block], over: Counter[str] | None = None, *, is_mixed: bool = False
     ) -> None:
         self._sources, self._made, self._is_mixed = sources, made, is_mixed
         self._over: Mapping[str, float] = over if over is not None else {}
-        """What was spent by sources that have ended before others began."""
+        """Seconds spent by sources that ended before others started."""
 
     def __iter__(self) -> Iterator[Block]:
         return self
@@ -29,11 +29,11 @@ class CombinedBlocks:
         return next(self._made)
 
     def is_ready(self) -> bool:
-        """Tell whether the next block, or the end, can be had without waiting long."""
+        """Return True if the next block, or the end, is available without a long wait."""
         return all(source.is_ready() for source in self._sources)
 
     def hold(self, num_rows: int) -> Release:
-        """Count rows until they are released. Which source a mixed row came from is not known: each has its part."""
+        """Count rows until they are released. The source of a mixed row is unknown, so each source counts a part."""
         each_rows = -(-num_rows // len(self._sources)) if self._is_mixed and self._sources else num_rows
         releases = [source.hold(each_rows) for source in self._sources]
 
@@ -44,37 +44,39 @@ class CombinedBlocks:
         return release
 
     def where(self) -> Location:
-        """Return what is waited for: the source that has not moved for longest."""
-        return max((source.where() for source in self._sources), key=lambda place: place.still_s, default=Location())
+        """Return the location of the source that has been stalled longest."""
+        return max(
+            (source.where() for source in self._sources), key=lambda location: location.still_s, default=Location()
+        )
 
     def spent(self) -> dict[str, float]:
-        """Return the seconds that all sources have spent so far, by stage."""
+        """Return the seconds spent by all sources so far, by stage."""
         total = Counter(self._over)
         for source in self._sources:
             total.update(source.spent())
         return dict(total)
 
     def check_process(self) -> None:
-        """Raise in a process that was forked off and cannot go on with these blocks."""
+        """Raise in a forked process that cannot use these blocks."""
         for source in self._sources:
             source.check_process()
 
     def close(self) -> None:
-        """End what was started. May be called twice."""
+        """Stop what was started. May be called twice."""
         for source in self._sources:
             source.close()
 
 
-def mixed(sources: list[Blocks], mix: Mix, places: Callable[[int], Int64Array], first_block: int) -> CombinedBlocks:
-    """Return rows of several datasets in the order of a mixture, from one of its blocks on.
+def mixed(sources: list[Blocks], mix: Mix, positions: Callable[[int], Int64Array], first_block: int) -> CombinedBlocks:
+    """Return rows of several datasets in the order of a mixture, starting at one of its blocks.
 
-    ``places`` gives for a block where each of its rows stands among those that the datasets give for it.
+    ``positions`` returns, for a block, the position of each of its rows among those that the datasets deliver for it.
     """
 
     def make() -> Iterator[Block]:
-        rows = [RowsOfSeveral(source) for source in sources]
+        rows = [RowBuffer(source) for source in sources]
         for block in range(first_block, mix.num_blocks):
-            where = places(block)
+            where = positions(block)
             counts = mix.counts(block)
             wanted = [len(where) * n // sum(counts) for n in counts]
             parts = [part for source, n in zip(rows, wanted, strict=True) for part in source.take(n)]
@@ -84,10 +86,10 @@ def mixed(sources: list[Blocks], mix: Mix, places: Callable[[int], Int64Array], 
 
 
 def side_by_side(sources: list[Blocks]) -> CombinedBlocks:
-    """Return rows of several datasets, the first with the first: what ``zip`` does."""
+    """Return rows of several datasets in parallel, as ``zip`` does."""
 
     def make() -> Iterator[Block]:
-        rows = [RowsOfSeveral(source) for source in sources]
+        rows = [RowBuffer(source) for source in sources]
         while (size := min(source.fill() for source in rows)) > 0:
             yield Pairs(tuple(joined(source.take(size)) for source in rows))
 
@@ -95,7 +97,7 @@ def side_by_side(sources: list[Blocks]) -> CombinedBlocks:
 
 
 def one_after_the_other(starts: Iterator[Callable[[], Blocks]]) -> CombinedBlocks:
-    """Return blocks one after the other. Each source is started when the one before it has ended."""
+    """Return the blocks of several sources in sequence. Each source is started when the previous one has ended."""
     sources: list[Blocks] = []
     over: Counter[str] = Counter()
 
@@ -109,15 +111,15 @@ def one_after_the_other(starts: Iterator[Callable[[], Blocks]]) -> CombinedBlock
     return CombinedBlocks(sources, make(), over)
 
 
-class RowsOfSeveral:
-    """Blocks that are taken by the number of rows."""
+class RowBuffer:
+    """Buffers blocks, so that rows can be taken by number."""
 
     def __init__(self, blocks: Blocks) -> None:
         self._blocks = blocks
         self._rest: Block | None = None
 
     def fill(self) -> int:
-        """Return how many rows are at hand, at least one; 0 at the end."""
+        """Return the number of buffered rows, at least one; 0 at the end."""
         while self._rest is None or not self._rest.num_rows:
             self._rest = next(iter(self._blocks), None)
             if self._rest is None:
@@ -125,7 +127,7 @@ class RowsOfSeveral:
         return self._rest.num_rows
 
     def take(self, number: int) -> list[Block]:
-        """Return so many rows, or as many as there are."""
+        """Return ``number`` rows, or all that are left."""
         found: list[Block] = []
         while number and (have := self.fill()) and self._rest is not None:
             size = min(number, have)

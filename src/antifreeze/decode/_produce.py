@@ -1,4 +1,4 @@
-"""Tasks into blocks, whoever runs them."""
+"""Turns tasks into blocks, in decoder threads or in the calling thread."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from antifreeze.plan import Order, ReadTask, Span
 
 @dataclass(slots=True)
 class _Round:
-    """A round that is being put together."""
+    """A round that is being assembled."""
 
-    dealer: Scatter
+    scatter: Scatter
     left: int
     heaviest: tuple[float, int, int] = (0.0, 0, 0)
-    """Bytes of a row, its fragment and its number there, of the piece with the heaviest rows."""
+    """Bytes per row, fragment and row number of the piece with the largest rows."""
 
 
 class Producer:
     """Makes the blocks of an epoch from its tasks.
 
-    Tasks of different streams may be produced at the same time; those of one stream only one after the other.
+    Tasks of different streams may run concurrently; those of one stream run one after the other.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Producer:
     ) -> None:
         self.order, self.first_round = order, first_round
         self._round_nbytes = round_nbytes
-        """What the rows of a round may weigh together; heavier ones are made in several passes."""
+        """Maximum size of a round in one pass; larger ones take several passes."""
         self._budget = OpenBudget(decoding.limits.open_nbytes)
         self._decoding, self._block = decoding, block
         self.arena = arena
@@ -54,7 +54,7 @@ class Producer:
         self._streams: dict[int, StreamReader] = {}
 
     def produce(self, task: ReadTask, note: ThreadProgress) -> Iterator[Decoded]:
-        """Yield what can be delivered once this task is done, in the order of its round."""
+        """Yield the blocks that can be delivered once this task is done, in the order of its round."""
         reader = self._streams.setdefault(task.stream, StreamReader(self._decoding, self._budget))
         if self.order.is_shuffled:
             yield from self._scatter(task, reader, note)
@@ -77,7 +77,7 @@ class Producer:
         for span in task.spans:
             row = span.start
             for block in self._read(reader, span, note):
-                round_.dealer.put(first, block)
+                round_.scatter.put(first, block)
                 round_.heaviest = max(round_.heaviest, (block.nbytes / max(block.num_rows, 1), span.part, row))
                 first += block.num_rows
                 row += block.num_rows
@@ -85,37 +85,37 @@ class Producer:
         with self._lock:
             round_.left -= 1
             is_last = round_.left == 0
-            if is_last and round_.dealer.passes.is_complete:
+            if is_last and round_.scatter.passes.is_complete:
                 del self._rounds[task.round]
             elif is_last:
                 round_.left = len(self.order.tasks(task.round))
         if is_last:
-            if round_.dealer.passes.is_too_heavy:
+            if round_.scatter.passes.is_too_heavy:
                 raise self._too_heavy(round_)
-            yield round_.dealer.finish()
+            yield round_.scatter.finish()
 
     def needs_another_pass(self, round_: int) -> bool:
-        """Whether the tasks of a round, all of which were produced, must be produced once more to complete it."""
+        """Return True if the tasks of a finished round must run once more to complete it."""
         with self._lock:
             return round_ in self._rounds
 
     def _round(self, number: int) -> _Round:
         with self._lock:
             if number not in self._rounds:
-                dealer = self._block.dealer(self.order.places(number), self.arena, self._round_nbytes)
-                self._rounds[number] = _Round(dealer, len(self.order.tasks(number)))
+                scatter = self._block.scatter(self.order.positions(number), self.arena, self._round_nbytes)
+                self._rounds[number] = _Round(scatter, len(self.order.tasks(number)))
             return self._rounds[number]
 
     def _too_heavy(self, round_: _Round) -> TooLarge:
-        d, passes = self._decoding, round_.dealer.passes
+        d, passes = self._decoding, round_.scatter.passes
         row_nbytes, part, row = round_.heaviest
         fragment, row = self.order.view.locate(part, row)
         path, group = d.paths[d.fragment_file[fragment]], d.fragment_group[fragment]
         return TooLarge(
-            f"{path}, row group {group}: rows from {row} on take {row_nbytes / 1e6:,.1f} MB each, so the "
-            f"{passes.num_places:,} rows that are shuffled together take {passes.seen_nbytes / 1e6:,.0f} MB; "
+            f"{path}, row group {group}: rows from row {row} take {row_nbytes / 1e6:,.1f} MB each, so the "
+            f"{passes.num_positions:,} rows that are shuffled together take {passes.seen_nbytes / 1e6:,.0f} MB; "
             f"memory_limit={d.limits.memory_limit / 1e6:,.0f} MB allows {passes.budget_nbytes / 1e6:,.0f} MB for them",
-            hint="raise memory_limit, read without shuffle, or write these values to a column of their own",
+            hint="raise memory_limit, read without shuffle, or write these values to a separate column",
             file=path,
             row_group=group,
             row=row,
@@ -124,7 +124,7 @@ class Producer:
         )
 
     def close(self) -> None:
-        """Close all files. Only after every thread that produces has ended."""
+        """Close all files. Call it only after all decoder threads have ended."""
         for reader in self._streams.values():
             reader.close()
         self._streams.clear()
@@ -135,42 +135,42 @@ Release = Callable[[], None]
 
 
 class Blocks(Protocol):
-    """The blocks of an epoch, in order, whoever makes them."""
+    """The blocks of an epoch, in order."""
 
     def __iter__(self) -> Iterator[Block]: ...
 
     def __next__(self) -> Block: ...
 
     def is_ready(self) -> bool:
-        """Tell whether the next block, or the end, can be had without waiting."""
+        """Return True if the next block, or the end, is available without waiting."""
         ...
 
     def hold(self, num_rows: int) -> Release:
-        """Count rows of the last block, which wait for workers, as not delivered until what this returns is called.
+        """Count rows of the last block as held for workers until the returned function is called.
 
-        What is not held counts as delivered when the next block is taken.
+        Other rows count as delivered when the next block is taken.
         """
         ...
 
     def where(self) -> Location:
-        """Return what is waited for, for other ranks. Called by another thread: it only looks."""
+        """Return the location that is waited for, for other ranks. Called by another thread; read-only."""
         ...
 
     def spent(self) -> dict[str, float]:
-        """Return the seconds that were spent so far, by stage."""
+        """Return the seconds spent so far, by stage."""
         ...
 
     def check_process(self) -> None:
-        """Raise in a process that was forked off and cannot go on with these blocks."""
+        """Raise in a forked process that cannot use these blocks."""
         ...
 
     def close(self) -> None:
-        """End what was started and free what is held. May be called twice."""
+        """Stop what was started and free what is held. May be called twice."""
         ...
 
 
 class InlineBlocks:
-    """Makes the blocks of an epoch in the calling thread, as they are asked for."""
+    """Makes the blocks of an epoch in the calling thread, on demand."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
@@ -196,15 +196,15 @@ class InlineBlocks:
             self._note.at(WAIT)
 
     def is_ready(self) -> bool:
-        """Nobody else makes them: they are made when they are asked for."""
+        """Return True: blocks are made on demand, so there is nothing to wait for."""
         return True
 
     def hold(self, num_rows: int) -> Release:  # noqa: ARG002
-        """Nothing is decoded ahead, so there is nothing to count."""
+        """Do nothing: nothing is decoded ahead, so there is nothing to count."""
         return lambda: None
 
     def where(self) -> Location:
-        """Return where the calling thread stands."""
+        """Return the location of the calling thread."""
         return location_of([self._note])
 
     def spent(self) -> dict[str, float]:
@@ -212,7 +212,7 @@ class InlineBlocks:
         return spent([self._note])
 
     def check_process(self) -> None:
-        """Nothing to check: a child has all that is needed."""
+        """Do nothing: a forked process can use these blocks."""
 
     def close(self) -> None:
         """Close all files."""

@@ -1,4 +1,4 @@
-"""Blocks into batches: many batches are handed over at a time and cut where they are used."""
+"""Cuts blocks into batches: many batches are delivered at a time, and cut where they are used."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from antifreeze.core import TooLarge
 from antifreeze.decode._block import Block
 
 _MIN_BATCH_NBYTES = 64 << 20
-"""A batch of this size is delivered under any limit: it is what the user asked for."""
+"""A batch of this size is delivered under any limit: the user requested it."""
 
 BatchSlice = tuple[Block, int, int]
-"""The rows from start to stop of a block."""
+"""Rows ``start`` to ``stop`` of a block."""
 
 
 @dataclass(slots=True)
 class _Ahead:
-    """What is known of the next stretch. Not a part of ``Cuts``, which its own generator would keep alive."""
+    """What is known about the next slice. Not part of ``Rebatcher``, which its generator would keep alive."""
 
     is_whole: bool = False
-    """Whether it lies in the block that is there."""
+    """Whether it is within the current block."""
 
 
 class Rebatcher:
-    """Stretches of ``batch_size`` rows, without a copy unless one lies across blocks.
+    """Slices of ``batch_size`` rows, without a copy unless one spans blocks.
 
-    With ``count``, so many and no more; where rows are missing for one, ``spare`` gives some.
+    With ``count``, exactly that many; if rows run out, ``spare`` supplies some.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Rebatcher:
         return next(self._cuts)
 
     def is_ready(self) -> bool:
-        """Tell whether another stretch can be had without waiting for a block."""
+        """Return True if another slice is available without waiting for a block."""
         return self._ahead.is_whole or self._blocks_are_ready()
 
 
@@ -81,7 +81,7 @@ def _cut(blocks: Iterator[Block], size: int, ahead: _Ahead, memory_limit: int | 
         if start < block.num_rows:
             have = block.num_rows - start
             rest = [block.slice(start, block.num_rows)]
-        del block  # while the next one is awaited, this one's memory is not ours to hold
+        del block  # do not keep its memory while waiting for the next one
     if rest:
         yield type(rest[0]).join(rest), 0, have
 
@@ -98,7 +98,7 @@ def _too_large(size: int, have: int, nbytes: int, memory_limit: int) -> TooLarge
 
 
 def _counted(cuts: Iterator[BatchSlice], count: int, spare: Callable[[], Block] | None) -> Iterator[BatchSlice]:
-    """Yield so many stretches: every rank has the same number, whether its rows suffice for them or not."""
+    """Yield ``count`` slices: every rank has the same number, whether it has enough rows or not."""
     found = 0
     for found, cut in enumerate(itertools.islice(cuts, count), 1):  # noqa: B007
         yield cut

@@ -1,4 +1,4 @@
-"""A stream of fragments, decoded from front to back, that can be left and taken up again."""
+"""A stream of fragments, decoded sequentially, that can be paused and resumed."""
 
 from __future__ import annotations
 
@@ -31,57 +31,57 @@ class Decoding:
     fragment_file: Sequence[int]
     fragment_group: Sequence[int]
     first_rows: Sequence[int]
-    """For each fragment the number of its first row within its file."""
+    """For each fragment, the number of its first row in its file."""
     fragment_rows: Sequence[int]
     file_rows: Sequence[int]
-    """For each file how many rows all of its fragments have."""
+    """For each file, the number of rows of all its fragments."""
     schema: Any
     """Arrow schema of what is read."""
     columns: tuple[str, ...]
     piece_rows: int
     limits: ReadLimits
-    """What reading a fragment may take; where rows are large, fewer of them are decoded at a time."""
+    """Memory limits for reading a fragment; if rows are large, fewer are decoded at a time."""
     page_nbytes: int
-    """What a page of texts or bytes takes at worst, if rows are mostly these; otherwise 0."""
+    """Maximum size of a page of strings or bytes, if rows consist mostly of these; otherwise 0."""
     to_block: Callable[[Any, int, PieceLocation], Decoded]
-    """Record batch, file, where it stands -> block."""
+    """Record batch, file, location -> block."""
 
 
 def _check_manifest(d: Decoding, fragment: int, opened: Fragment) -> None:
-    """Raise unless the manifest says of a file what its own footer says.
+    """Raise ``ManifestError`` unless the manifest matches the footer of a file.
 
-    Otherwise one with fewer rows would lose the others without a word.
+    Otherwise a manifest with fewer rows would silently lose the others.
     """
     file, group = d.fragment_file[fragment], d.fragment_group[fragment]
     path = d.paths[file]
     if opened.num_rows != d.fragment_rows[fragment]:
-        what = f"row group {group} has {d.fragment_rows[fragment]:,} rows, and its footer says {opened.num_rows:,}"
+        what = f"row group {group}: expected {d.fragment_rows[fragment]:,} rows, got {opened.num_rows:,}"
     elif opened.file_rows != d.file_rows[file]:
-        what = f"it has {d.file_rows[file]:,} rows in all, and its footer says {opened.file_rows:,}"
+        what = f"expected {d.file_rows[file]:,} rows in total, got {opened.file_rows:,}"
     else:
         wrong = [name for name in d.columns if opened.schema.field(name).type != d.schema.field(name).type]
         if not wrong:
             return
-        types = f"{d.schema.field(wrong[0]).type}, and its footer says {opened.schema.field(wrong[0]).type}"
-        what = f'column "{wrong[0]}" is {types}'
+        types = f"expected {d.schema.field(wrong[0]).type}, got {opened.schema.field(wrong[0]).type}"
+        what = f'column "{wrong[0]}": {types}'
     raise ManifestError(
-        f"the manifest says of {path} that {what}",
-        hint="run index_parquet_dataset again, or delete the manifest: footers are then read when a dataset is opened",
+        f"the manifest does not match the footer of {path}: {what}",
+        hint="run index_parquet_dataset again, or delete the manifest to read footers when a dataset is opened",
         path=path,
     )
 
 
 class StreamReader:
-    """Reads rows of fragments, in ascending order as cheaply as can be: a piece is decoded once.
+    """Reads rows of fragments; in ascending order each piece is decoded only once.
 
-    A fragment can only be decoded from its beginning. Going back, or to another fragment, opens it again.
+    A fragment can only be decoded from its start. Going back, or to another fragment, reopens it.
     """
 
     def __init__(self, decoding: Decoding, budget: OpenBudget | None = None) -> None:
         self._decoding = decoding
         self._budget = budget or OpenBudget(decoding.limits.open_nbytes)
         self._reading = threading.Lock()
-        """Held while the open fragment is being read: nobody may close it then."""
+        """Held while the open fragment is being read, so that it is not closed meanwhile."""
         self._fragment = -1
         self._opened: Fragment | None = None
         self._pieces: Iterator[Any] = iter(())
@@ -100,7 +100,7 @@ class StreamReader:
                 if isinstance(rows, range)
                 else int(np.searchsorted(rows, self._end))
             )
-            # Nothing here may hold what is yielded: its memory is used for the next piece while it is in the cache.
+            # Nothing here may reference what is yielded: its memory is reused for the next piece, still in the cache.
             yield self._part(rows[:count])
             rows = rows[count:]
 
@@ -119,7 +119,7 @@ class StreamReader:
         self._begin = self._end = 0
 
     def _reach(self, row: int, note: ThreadProgress) -> None:
-        """Have the piece that holds a row, decoding and dropping those before it."""
+        """Decode up to the piece that holds ``row``, dropping earlier pieces."""
         d, fragment = self._decoding, self._fragment
         file, group = d.fragment_file[fragment], d.fragment_group[fragment]
         was_given_away = self._begin <= row < self._end and self._block is None
@@ -133,7 +133,7 @@ class StreamReader:
             batch = next(self._pieces)
             self._begin, self._end = self._end, self._end + batch.num_rows
             if self._begin == 0 and d.page_nbytes >= _LARGE_PAGE:
-                # Reading a page, Arrow grows a buffer step by step, and its allocator keeps what the steps leave.
+                # Arrow grows a buffer in steps while it reads a page, and its allocator keeps the memory of the steps.
                 pa.default_memory_pool().release_unused()
         if batch is not None:
             note.at("convert", d.paths[file], group, self._begin)
@@ -142,7 +142,7 @@ class StreamReader:
             self._block = d.to_block(batch, file, where)
 
     def _part(self, rows: range | Int64Array) -> Decoded:
-        """Return some rows of the piece at hand, and let go of it when its last row is among them."""
+        """Return some rows of the current piece, and release it after its last row."""
         block, begin = self._block, self._begin
         assert block is not None  # noqa: S101
         if rows[-1] == self._end - 1:
@@ -164,7 +164,7 @@ class StreamReader:
         self._budget.release(self)
 
     def try_evict(self) -> bool:
-        """Close the fragment unless it is being read at this moment. It is opened again when it is needed."""
+        """Close the fragment unless it is being read. It is reopened when it is needed."""
         if not self._reading.acquire(blocking=False):
             return False
         try:

@@ -1,4 +1,4 @@
-"""Blocks without the rows that are not wanted: those that were delivered before, or that belong to another rank."""
+"""Drops rows of blocks: those that were delivered before, or that belong to another rank."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from antifreeze.distributed import Location
 
 
 class StridedBlocks:
-    """Every so-many-th row of some blocks, from one of them on; with ``limit``, at most this many rows."""
+    """Every ``every``-th row of some blocks after the first ``skip``; with ``limit``, at most that many rows."""
 
     def __init__(self, blocks: Blocks, *, skip: int = 0, every: int = 1, limit: int | None = None) -> None:
         self._blocks, self._next, self._every = blocks, skip, every
@@ -37,25 +37,25 @@ class StridedBlocks:
         raise StopIteration
 
     def is_ready(self) -> bool:
-        """Tell whether the next block, or the end, can be had without waiting. It may turn out to be left out."""
+        """Return True if the next block, or the end, is available without waiting. All its rows may be dropped."""
         return self._left == 0 or self._blocks.is_ready()
 
     def hold(self, num_rows: int) -> Release:
-        """Count rows, and those between them that were left out, until they are released."""
+        """Count rows, and the dropped rows between them, until they are released."""
         return self._blocks.hold(num_rows * self._every)
 
     def where(self) -> Location:
-        """Return what is waited for."""
+        """Return the location that is waited for."""
         return self._blocks.where()
 
     def spent(self) -> dict[str, float]:
-        """Return the seconds that were spent so far, by stage."""
+        """Return the seconds spent so far, by stage."""
         return self._blocks.spent()
 
     def check_process(self) -> None:
-        """Raise in a process that was forked off and cannot go on with these blocks."""
+        """Raise in a forked process that cannot use these blocks."""
         self._blocks.check_process()
 
     def close(self) -> None:
-        """End what was started. May be called twice."""
+        """Stop what was started. May be called twice."""
         self._blocks.close()

@@ -1,4 +1,4 @@
-"""Decoder threads in the user's process, and the iterator that takes their blocks in order.
+"""Decoder threads in the trainer, and the iterator that delivers their blocks in order.
 
 Arrow decodes without the interpreter lock, so threads use all cores, nothing is copied between processes, and nothing
 is inherited by a fork, because there is none.
@@ -21,55 +21,55 @@ from antifreeze.decode._watchdog import StallTimer
 from antifreeze.distributed import Location
 from antifreeze.plan import FlightLimits, InFlight, ReadTask, may_begin, may_decode, may_start
 
-_LOOK_S = 0.5  # how often a waiting thread looks up, in case a wake-up was lost
-_END_S = 0.8  # how long the end of an epoch waits for its threads
-_WAKES = 64  # how often in a round threads are woken because rows were taken
+_WAIT_INTERVAL_S = 0.5  # how often a waiting thread checks again, in case a wakeup was lost
+_JOIN_TIMEOUT_S = 0.8  # how long closing an epoch waits for its threads
+_WAKES = 64  # how often per round threads are woken because rows were taken
 
 
 class _Epoch:
-    """The state that consumer and threads share. Fields are used under ``lock``, ``closed`` also without."""
+    """State shared by the consumer and the threads. Guarded by ``lock``; ``closed`` is also read without it."""
 
     def __init__(self, producer: Producer, limits: FlightLimits, row_nbytes: int) -> None:
         self.producer, self.order = producer, producer.order
         self.limits, self.row_nbytes = limits, row_nbytes
         self.lock = threading.Lock()
         self.room = threading.Condition(self.lock)
-        """Something was taken: threads may have room again."""
+        """Notified when something was taken: threads may have room again."""
         self.ready = threading.Condition(self.lock)
-        """Something of the front round is there, or it is complete, or it failed."""
+        """Notified when a block of the front round is ready, or the round is complete or has failed."""
         self.blocks: dict[int, deque[Decoded]] = {}
         self.planned: dict[int, int] = {}
-        """Bytes that are counted for each round that was begun and has no block yet."""
+        """Bytes counted for each started round that has no block yet."""
         self.in_passes: set[int] = set()
-        """Rounds that are made in several passes."""
+        """Rounds that need several passes."""
         self.left: dict[int, int] = {}
-        """Tasks that are not done yet, for each round that was begun."""
+        """Unfinished tasks of each started round."""
         self.started: dict[int, tuple[int, int]] = {}
-        """How many tasks were started, and how many there are, for each round that was begun."""
+        """Number of started tasks and number of tasks, for each started round."""
         self.taken = 0
-        """Rows of the front round that workers were given."""
+        """Rows of the front round that were sent to workers."""
         self.wake_at = 0
-        """At how many of them threads are woken next."""
+        """Value of ``taken`` at which threads are woken next."""
         self.is_full = False
-        """Whether a round could not be begun for lack of room."""
+        """Whether a round could not be started for lack of memory."""
         self.num_waiting = 0
-        """Threads that wait for room in the middle of a round."""
+        """Threads that wait for room within a round."""
         self.failed: dict[int, BaseException] = {}
         self.pending: deque[ReadTask] = deque()
         self.busy: set[int] = set()
         self.next_round = self.front = producer.first_round
         self.nbytes = 0
         self.num_held = 0
-        """Stretches of rows that wait for workers."""
+        """Ranges of rows that are held for workers."""
         self.is_awaited = False
-        """Whether the consumer can do nothing but wait for the next block."""
+        """Whether the consumer is blocked on the next block."""
         self.closed = False
 
     @property
     def flight(self) -> InFlight:
         is_over = self.front >= self.order.num_rounds
         taken = self.taken / max(1, self._num_rows(self.front)) if self.limits.is_paced and not is_over else 0.0
-        # While workers have rows, the consumer waits for what they make of these, and more rows would only take memory.
+        # While workers have rows, the consumer waits for their results, and more rows would only take memory.
         starving = not self.blocks.get(self.front) and (self.is_awaited or not self.num_held)
         return InFlight(front=self.front, nbytes=self.nbytes, starving=starving, taken=taken)
 
@@ -77,7 +77,7 @@ class _Epoch:
         return self.order.start(round_ + 1) - self.order.start(round_)
 
     def round_nbytes(self, round_: int) -> int:
-        """Return what a round will hold, if it is put together before it is delivered."""
+        """Return the size of a round, if it is assembled before delivery."""
         if not self.order.is_shuffled:
             return 0
         return self._num_rows(round_) * self.row_nbytes
@@ -98,18 +98,18 @@ class _Epoch:
                     if self.next_round == self.order.num_rounds and not self.pending:
                         return None
                     note.at(WAIT)
-                    self.room.wait(_LOOK_S)
+                    self.room.wait(_WAIT_INTERVAL_S)
             return None
 
     def _startable(self) -> ReadTask | None:
-        """Return the first task whose stream is free and whose time has come."""
+        """Return the first task that may start and whose stream is free."""
         flight = self.flight
         for task in self.pending:
             started, total = self.started[task.round]
             if not may_start(flight, self.limits, round_=task.round, done=started / total):
-                return None  # nor those behind it
+                return None  # nor any later task
             if task.round in self.in_passes and self.blocks[task.round]:
-                return None  # what earlier passes have made was not taken yet
+                return None  # the result of the previous pass was not taken yet
             if task.stream not in self.busy:
                 return task
         return None
@@ -138,7 +138,7 @@ class _Epoch:
         return True
 
     def _begin_pass(self, round_: int) -> None:
-        """Queue the tasks of a round once more: it is too heavy to be made in one pass."""
+        """Queue the tasks of a round once more: it is too large for one pass."""
         tasks = self.order.tasks(round_)
         self.pending.extendleft(reversed(tasks))
         self.left[round_] = len(tasks)
@@ -146,19 +146,19 @@ class _Epoch:
         self.in_passes.add(round_)
 
     def wait_for_room(self, round_: int, nbytes: int, note: ThreadProgress) -> bool:
-        """Wait until a piece of about ``nbytes`` may be decoded; False when the epoch was closed."""
+        """Wait until a piece of about ``nbytes`` may be decoded; return False if the epoch was closed."""
         with self.lock:
             while not self.closed and not may_decode(self.flight, self.limits, round_=round_, nbytes=nbytes):
                 note.at(WAIT)
                 self.num_waiting += 1
-                self.room.wait(_LOOK_S)
+                self.room.wait(_WAIT_INTERVAL_S)
                 self.num_waiting -= 1
             return not self.closed
 
     def put(self, task: ReadTask, block: Decoded) -> None:
         with self.lock:
             self.blocks[task.round].append(block)
-            # From here on what it really takes counts, in place of what was planned for it.
+            # From here on the actual size counts instead of the planned one.
             self.nbytes += block.nbytes - self.planned.pop(task.round, 0)
             if task.round == self.front:
                 self.ready.notify()
@@ -177,16 +177,16 @@ class _Epoch:
             self.room.notify_all()
 
     def take_rows(self, num_rows: int) -> None:
-        """Note that workers were given rows of the front round. Needs the lock."""
+        """Record that rows of the front round were sent to workers. Needs the lock."""
         self.taken += num_rows
-        # Not for every batch: threads that find nothing to do cost as much as a small batch.
+        # Not for every batch: a wakeup that finds nothing to do costs as much as a small batch.
         if self.limits.is_paced and self.taken >= self.wake_at and self.front < self.order.num_rounds:
             self.wake_at = self.taken + self._num_rows(self.front) // _WAKES
             if self._startable() is not None:
                 self.room.notify_all()
 
     def release(self, nbytes: int) -> None:
-        """Count bytes that a worker had as delivered."""
+        """Count bytes held for a worker as delivered."""
         with self.lock:
             self.nbytes -= nbytes
             self.num_held -= 1
@@ -224,31 +224,31 @@ class _Epoch:
 
 
 def _work(epoch: _Epoch, note: ThreadProgress) -> None:
-    """Produce tasks until there are none. Holds no reference to the iterator, so that dropping it ends this."""
+    """Run tasks until there are none. Holds no reference to the iterator, so that dropping it ends this thread."""
     note.thread_id = threading.get_ident()
     while (task := epoch.take_task(note)) is not None:
         error: BaseException | None = None
         try:
             nbytes = 0
             for block in epoch.producer.produce(task, note):
-                if not epoch.order.is_shuffled and task.round > epoch.front:  # it will wait until its turn comes
+                if not epoch.order.is_shuffled and task.round > epoch.front:  # it will be queued for a while
                     block = block.settled(epoch.producer.arena)
                 epoch.put(task, block)
                 nbytes = max(nbytes, block.nbytes)
                 del block
                 if not epoch.order.is_shuffled and not epoch.wait_for_room(task.round, nbytes, note):
                     break
-        except BaseException as caught:  # noqa: BLE001  border: whatever it is, the consumer must hear of it
+        except BaseException as caught:  # noqa: BLE001  border: every error is raised in the consumer
             error = caught
         epoch.end_task(task, error)
     note.at(DONE)
 
 
-def _end(epoch: _Epoch, threads: list[threading.Thread], pid: int, wait_s: float = _END_S) -> None:
-    """End the threads. Bounded: one that is stuck in a dead file system is left behind; it is a daemon."""
+def _end(epoch: _Epoch, threads: list[threading.Thread], pid: int, wait_s: float = _JOIN_TIMEOUT_S) -> None:
+    """Stop the threads. Bounded: a daemon thread that is stuck in a dead file system is left behind."""
     if os.getpid() != pid:
-        return  # Fork-safe: in a child there are no threads to end, and the lock may be held for ever.
-    # Order: the flag first, without the lock. The collector may run this in one of the threads, under the lock.
+        return  # Fork-safe: a child has no threads to stop, and the lock may be held forever.
+    # Order: the flag first, without the lock. The garbage collector may run this in one of the threads, under the lock.
     epoch.closed = True
     if threading.current_thread() in threads:
         return
@@ -262,7 +262,7 @@ def _end(epoch: _Epoch, threads: list[threading.Thread], pid: int, wait_s: float
 
 
 class ThreadedBlocks:
-    """Yields the blocks of an epoch in order while threads decode ahead. Ends its threads when it is dropped."""
+    """Yields the blocks of an epoch in order while threads decode ahead. Stops its threads when it is dropped."""
 
     def __init__(
         self, producer: Producer, *, threads: int, limits: FlightLimits, row_nbytes: int, stall_limit_s: float
@@ -272,7 +272,7 @@ class ThreadedBlocks:
         self._held = self._row_nbytes = 0
         self._pid = os.getpid()
         self._notes = [ThreadProgress(f"decoder thread {i}") for i in range(threads)]
-        # Daemons: a thread that is stuck in a dead file system must not keep the interpreter from ending.
+        # Daemons: a thread that is stuck in a dead file system must not prevent the interpreter from exiting.
         self._threads = [
             threading.Thread(target=_work, args=(self._epoch, note), name=f"antifreeze-{i}", daemon=True)
             for i, note in enumerate(self._notes)
@@ -284,11 +284,11 @@ class ThreadedBlocks:
         except RuntimeError as error:
             self.close()
             raise ConfigError(
-                f"decoder thread {thread.name} of {threads} could not be started: {error}",
+                f"cannot start decoder thread {thread.name} of {threads}: {error}",
                 hint="lower num_workers, or raise the limit on threads (ulimit -u, or the container's pids limit)",
                 argument="num_workers",
             ) from error
-        except BaseException:  # Ctrl-C while a thread is being started: nobody else has this object yet, to close it
+        except BaseException:  # Ctrl-C during the start: no caller can close this object yet
             self.close()
             raise
 
@@ -301,7 +301,7 @@ class ThreadedBlocks:
             with self._epoch.lock:
                 block = self._take()
         except Stalled:
-            if self._finalizer.detach():  # waiting for a thread that does not move would only make it later
+            if self._finalizer.detach():  # waiting for a stalled thread would only delay the error
                 _end(self._epoch, self._threads, self._pid, wait_s=0)
             raise
         except BaseException:
@@ -313,7 +313,7 @@ class ThreadedBlocks:
         return block
 
     def is_ready(self) -> bool:
-        """Tell whether the next block, or the end, can be had without waiting."""
+        """Return True if the next block, or the end, is available without waiting."""
         epoch = self._epoch
         with epoch.lock:
             front = epoch.front
@@ -321,7 +321,7 @@ class ThreadedBlocks:
             return not waiting or front in epoch.failed
 
     def where(self) -> Location:
-        """Return where the slowest thread stands. Takes no lock."""
+        """Return the location of the slowest thread. Takes no lock."""
         return location_of(self._notes)
 
     def spent(self) -> dict[str, float]:
@@ -329,18 +329,18 @@ class ThreadedBlocks:
         return spent(self._notes)
 
     def check_process(self) -> None:
-        """Raise in a process that was forked off: its threads stayed behind, and the parent delivers these rows."""
+        """Raise in a forked process: the threads exist only in the parent, which delivers these rows."""
         if os.getpid() != self._pid:
             raise ConfigError(
-                "this iterator was made before the process was forked, and its threads live in the parent",
-                hint="call iter(loader) in the process that reads from it",
+                "cannot use this iterator after a fork: its threads belong to the parent process",
+                hint="call iter(loader) in the process that iterates over it",
                 argument="loader",
             )
 
     def _take(self) -> Decoded | None:
         """Return the next block, or None at the end. Needs the lock."""
         epoch = self._epoch
-        if self._held:  # what was returned last is with the user by now
+        if self._held:  # the last block has reached the user by now
             epoch.nbytes -= self._held
             self._held = 0
             epoch.room.notify_all()
@@ -353,10 +353,10 @@ class ThreadedBlocks:
         return block
 
     def hold(self, num_rows: int) -> Release:
-        """Count rows of the last block, which wait for workers, as not delivered until what this returns is called."""
+        """Count rows of the last block as held for workers until the returned function is called."""
         epoch = self._epoch
         with epoch.lock:
-            # Some of the rows may be of blocks before the last one, and were counted as delivered when that was taken.
+            # Some rows may belong to earlier blocks, which were counted as delivered when the last one was taken.
             nbytes = self._row_nbytes * num_rows
             of_last = min(nbytes, self._held)
             self._held -= of_last
@@ -366,20 +366,20 @@ class ThreadedBlocks:
         return partial(epoch.release, nbytes)
 
     def _wait(self) -> Decoded | None:
-        """Wait for a block, as long as some thread moves. Needs the lock, and lets go of it while it waits."""
-        epoch, patience = self._epoch, StallTimer(self._notes, self._stall_limit_s)
+        """Wait for a block as long as a thread makes progress. Needs the lock, and releases it while waiting."""
+        epoch, timer = self._epoch, StallTimer(self._notes, self._stall_limit_s)
         epoch.is_awaited = True
         epoch.room.notify_all()
         try:
             while True:
-                epoch.ready.wait(patience.look_s)
+                epoch.ready.wait(timer.interval_s)
                 settled, block = epoch.take_block_nowait()
                 if settled:
                     return block
-                patience.check()
+                timer.check()
         finally:
             epoch.is_awaited = False
 
     def close(self) -> None:
-        """End the threads and free what is held. May be called twice."""
+        """Stop the threads and free what is held. May be called twice."""
         self._finalizer()

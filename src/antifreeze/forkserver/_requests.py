@@ -1,4 +1,4 @@
-"""All that passes between the trainer and the processes that fork others."""
+"""The messages between the trainer and the processes that fork others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Preload(NamedTuple):
 
 
 class Branch(NamedTuple):
-    """Trainer to any server: fork a server of its kind. Its channel and its stack file come with the message."""
+    """Trainer to any server: fork another server. Its channel and stack file are sent with the message."""
 
     token: int
     name: str
@@ -21,7 +21,7 @@ class Branch(NamedTuple):
 class Prepare(NamedTuple):
     """Trainer to a branch: take over the environment, import modules, load a payload; answer ``Prepared``.
 
-    The payload's descriptors come with the message.
+    The payload's descriptors are sent with the message.
     """
 
     environment: Any
@@ -30,46 +30,46 @@ class Prepare(NamedTuple):
 
 
 class Spawn(NamedTuple):
-    """Trainer to any server: fork a worker. Its channel, heartbeat and stack file come with the message."""
+    """Trainer to any server: fork a worker. Its channel, heartbeat and stack file are sent with the message."""
 
     token: int
     slot: int
 
 
 class Terminate(NamedTuple):
-    """Trainer to any server: end a process that it has forked, at once or when its grace is over."""
+    """Trainer to any server: kill a process that it has forked, at once or after a grace period."""
 
     token: int
     grace_s: float
 
 
 class Retire(NamedTuple):
-    """Trainer to a branch: fork nothing more, and exit with the last process that was forked."""
+    """Trainer to a branch: fork nothing more, and exit after the last forked process has exited."""
 
 
 class Preloaded(NamedTuple):
-    """Fork server to trainer: it has imported what it was told to."""
+    """Fork server to trainer: the requested libraries are imported."""
 
 
 class Prepared(NamedTuple):
-    """Branch to trainer: it has imported and loaded what it was told to, or why it has not."""
+    """Branch to trainer: the requested modules and payload are loaded, or why they are not."""
 
     failure: Any
-    """What user code raised while the payload was loaded; None if nothing."""
+    """The error that user code raised while the payload was loaded, or None."""
     unsafe: str
-    """Why no process may be forked from this one; empty if it is safe."""
+    """Why this process must not be forked; "" if it can be."""
     seconds: float
 
 
 class Spawned(NamedTuple):
-    """Server to trainer: the process that it has forked."""
+    """Server to trainer: a process was forked."""
 
     token: int
     pid: int
 
 
 class Exited(NamedTuple):
-    """Server to trainer: the end of a process that it had forked. Negative codes are signals, as in ``subprocess``."""
+    """Server to trainer: a forked process has exited. Negative codes are signals, as in ``subprocess``."""
 
     token: int
     pid: int

@@ -1,32 +1,45 @@
-"""The processes that fork others: the fork server, and the branches of it that have imported and loaded something.
+"""The processes that fork others: the fork server, and its branches that have imported and loaded something.
 
 Problem. A worker needs the libraries of a dataset and the dataset itself. The trainer has both, and must never be
-forked: its locks, threads and connections would come along. A fresh interpreter for each worker would import and load
-for seconds, in every epoch, and hold a copy of every Python object.
+forked: its locks, threads and connections would be copied. A fresh interpreter for each worker would spend seconds on
+importing and loading, in every epoch, and hold its own copy of every Python object.
 
-So there is a tree of processes, each with one thread, and each running the loop below:
+So there is a tree of single-threaded processes, each running the loop below:
 
-    trainer ──spawns──▶ fork server            clean: it has imported NumPy, and torch if workers need it
+    trainer ──spawns──▶ fork server            clean: has imported NumPy, and torch if workers need it
                           └─forks──▶ base       has imported the modules of the dataset, and runs nothing
                                 └─forks──▶ template    has loaded the dataset of one loader
-                                      ├─forks──▶ workers, in milliseconds; all of it is shared copy-on-write
-                                      └─forks──▶ template    has imported what workers have imported since; forks
-                                                             the next ones
+                                      ├─forks──▶ workers, in milliseconds; everything is shared copy-on-write
+                                      └─forks──▶ template    has also imported what workers imported while running;
+                                                             forks the next ones
 
-Guarantees. The fork server never runs user code. A base runs the top level of the user's modules and a template what
-unpickling calls, never ``__getitem__``, a transform or a collate function. Neither is forked unless it is safe (see
-``_safety``): otherwise workers come from the fork server, and each loads for itself. A process that is killed, stopped
-or stuck anywhere in the tree takes its own branches along and nobody else: every process asks the kernel for SIGKILL
-when its parent ends. A dataset that was changed between two epochs gets another template, from the same base.
+Guarantees:
 
-The end. When the trainer ends, the kernel sends SIGCONT to the fork server, which wakes it if it is stopped. It kills
-its children; what these had forked and started becomes its children, as it is a subreaper, and is killed next, until
-there is none left. When a worker or a branch ends before that, its parent does the same with what it leaves behind
-(see ``_orphans``).
+- The fork server never runs user code. A base runs the top level of the user's modules and a template what unpickling
+  calls, never ``__getitem__``, a transform or a collate function.
+- Neither is forked unless that is safe (see ``_fork_safety``): otherwise workers are forked from the fork server, and
+  each loads the payload itself.
+- The loss of a process anywhere in the tree ends its own branches and nothing else: every process asks the kernel for
+  SIGKILL on the exit of its parent.
+- A dataset that was changed between two epochs gets another template, from the same base.
+- No program that user code started outlives the trainer for long. When it exits, the kernel sends SIGCONT to the fork
+  server, which wakes it even if it is stopped. It kills its children; their descendants become its children, because it
+  is a subreaper, and are killed next, until none is left. When a worker or a branch exits earlier, its parent does the
+  same with what it leaves behind (see ``_orphans``).
 
-# Tried: SIGKILL for the fork server as well. What workers have started is known only here, and survived.
-# Tried: loading a changed dataset into the old template. Both would be there, and memory would grow with every epoch.
+Assumptions. Linux, for parent-death signals, subreapers and the fork safety check; elsewhere workers are forked from
+the fork server only. The libraries that the fork server imports start no thread, given one BLAS thread.
 """
+
+# Invariant: a server has one thread whenever it forks. Only then can no lock be held by a thread that the child lacks.
+# Invariant: a child never returns into its parent's loop: ``_be_child`` ends in ``os._exit``.
+# Order: a process group first, then the parent-death signal, then everything else, so that a child that is lost at any
+# later instruction is found and killed together with what it has started.
+# Tried: SIGKILL for the fork server as well when the trainer exits. Only the fork server knows the programs that
+# workers have started, and they survived.
+# Rejected: checking Python's threads only. Native thread pools (OpenMP, Rayon) have no Python threads.
+# Rejected: importing the user's modules in the fork server. One that starts a thread would spoil it for all loaders.
+# Rejected: loading a changed dataset into the old template. Both would be in memory, which would grow with every epoch.
 
 from __future__ import annotations
 
@@ -61,17 +74,17 @@ from antifreeze.forkserver._requests import (
 from antifreeze.ipc import HEARTBEAT_NBYTES, Channel, Closed, HeartbeatWriter, map_bytes
 
 LINGER_S = seconds(os.environ.get("ANTIFREEZE_FORKSERVER_LINGER_S", ""), 1.5)
-"""How long a server stays when it has nothing to look after: the next loader often comes soon. Tests want it to go."""
+"""How long an idle fork server stays: the next loader often starts soon. Tests shorten it."""
 _POLL_INTERVAL_S = 0.25
 _REAP_TIMEOUT_S = 10.0
-"""How long the fork server tries to end what is left when the trainer is gone: a dead disk can keep a process."""
+"""How long the fork server tries to kill what is left when the trainer is gone: a dead disk can block a process."""
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_TIMERSLACK = 1, 15, 29
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _LARGE_NBYTES, _KEPT_NBYTES = 32 << 20, 64 << 20
 
 
 def main(fd: int, owner_pid: int) -> NoReturn:
-    """Serve as the fork server until the owner is gone, or until there was nothing to do for a while."""
+    """Run as the fork server until the owner exits, or until it has been idle for a while."""
     server = _Server(Channel(socket.socket(fileno=fd)), owner_pid, is_root=True)
     adopt_orphans()
     end_with_parent(owner_pid, signal.SIGCONT)
@@ -80,25 +93,25 @@ def main(fd: int, owner_pid: int) -> NoReturn:
 
 
 def load(modules: tuple[str, ...]) -> None:
-    """Import what workers will need. Imports only: nothing is used, so no thread is left and no lock taken."""
+    """Import what workers will need. Nothing is called, so no thread is started and no lock is taken."""
     import_modules((*modules, "antifreeze.worker"))
     gc.freeze()
 
 
 def import_modules(names: tuple[str, ...]) -> None:
-    """Import the modules of a dataset. One that cannot be imported is left to the code that needs it."""
+    """Import the modules of a dataset. A failing import is left to the code that needs the module."""
     for name in names:
         with contextlib.suppress(Exception, SystemExit):  # border: the user's modules may do anything
             importlib.import_module(name)
 
 
 def end_with_parent(parent_pid: int, number: int = signal.SIGKILL) -> None:
-    """Have the kernel kill this process when its parent ends, even if it is stopped or holds the interpreter's lock.
+    """Make the kernel kill this process when its parent exits, even if it is stopped or holds the interpreter lock.
 
-    With another signal, it is for the handler of that one to end it.
+    With another signal than SIGKILL, the handler of that signal has to end the process.
 
-    The signal comes when the parent's *thread* that started this process ends: in the trainer that is the supervisor,
-    which lives as long as the fork server; the fork server has one thread.
+    The kernel sends the signal when the parent's *thread* that started this process exits: in the trainer that is the
+    supervisor, which runs as long as the fork server; the fork server has one thread.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
@@ -107,20 +120,20 @@ def end_with_parent(parent_pid: int, number: int = signal.SIGKILL) -> None:
 
 
 def keep_freed_memory() -> None:
-    """Have the allocator keep what large arrays leave behind: asking for fresh pages costs more than filling them."""
+    """Make the allocator keep the memory of freed large arrays: getting fresh pages costs more than filling them."""
     if sys.platform == "linux" and hasattr(_libc := ctypes.CDLL(None), "mallopt"):
         _libc.mallopt(_M_MMAP_THRESHOLD, _LARGE_NBYTES)
         _libc.mallopt(_M_TRIM_THRESHOLD, _KEPT_NBYTES)
 
 
-def be_on_time() -> None:
-    """Have sleeps and waits with a limit end when they should: the kernel may be late, to wake several at once."""
+def use_precise_timers() -> None:
+    """Make sleeps and timeouts precise: by default the kernel may delay them, to wake several at once."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
 
 
 def name_process(name: str) -> None:
-    """Give this process a name that people find in ``top``."""
+    """Set the process name that ``top`` shows."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
 
@@ -134,9 +147,9 @@ class _Server:
         self._pids: dict[int, int] = {}
         self._ends_s: dict[int, float] = {}
         self._program = program
-        """What was loaded here, or in the process that this one was forked from: the workers' own."""
+        """The workers' program, loaded here or in the process that this one was forked from."""
         self._programs: set[int] = set()
-        """What the user's modules have started here while they were imported, or what that has left behind."""
+        """Processes started by the user's modules at import, and what those left behind."""
         self._is_retiring = False
         self._idle_since_s = time.monotonic()
         self._wake_in, self._wake_out = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -146,7 +159,7 @@ class _Server:
         signal.set_wakeup_fd(self._wake_out)
 
     def run(self) -> NoReturn:
-        """Serve until there is nothing left to do, and end with everything that was forked here."""
+        """Serve until there is nothing left to do, then kill everything that was forked here."""
         with contextlib.suppress(Closed):
             self._serve()
         self._kill_all()
@@ -162,8 +175,8 @@ class _Server:
                 os.read(self._wake_in, 4096)
             self._reap()
             for message, fds in self._channel.receive_nowait():
-                self._act(message, fds)
-            self._terminate_late()
+                self._handle(message, fds)
+            self._kill_overdue()
             self._channel.flush_nowait()
 
     def _is_done(self) -> bool:
@@ -172,7 +185,7 @@ class _Server:
             return False
         return self._is_retiring or (self._is_root and time.monotonic() - self._idle_since_s > LINGER_S)
 
-    def _act(self, message: Any, fds: list[int]) -> None:
+    def _handle(self, message: Any, fds: list[int]) -> None:
         if isinstance(message, Preload):
             load(message.modules)
             self._idle_since_s = time.monotonic()
@@ -187,13 +200,13 @@ class _Server:
             self._is_retiring = True
 
     def _prepare(self, message: Prepare, fds: list[int]) -> Prepared:
-        """Import and load what workers need. Code of the user's runs here: what modules and unpickling call."""
+        """Import and load what workers need. Runs user code: the top level of modules, and what unpickling calls."""
         from antifreeze.payload import has_deferred, loading_for_forks, reopened_fds, shared_handles
         from antifreeze.worker import UserError, apply_environment, failure_of, load_program
 
         before, began_s = own_descriptors(), time.perf_counter()
         for fd in fds:
-            before.pop(fd)  # it is closed once the payload was loaded
+            before.pop(fd)  # closed once the payload is loaded
         apply_environment(message.environment)
         failure, unsafe = None, ""
         import_modules(message.modules)
@@ -206,8 +219,8 @@ class _Server:
                     unsafe = f"loading failed while handles were not open yet ({error.__cause__!r})"
                 else:
                     failure = failure_of(error)
-        gc.freeze()  # a collection would write to every object, and so copy every page, in every worker
-        self._programs.update(self._strangers())
+        gc.freeze()  # a garbage collection would write to every object, and so copy every page, in every worker
+        self._programs.update(self._unknown_children())
         unsafe = unsafe or why_not_to_fork(before, shared_handles() | reopened_fds())
         return Prepared(failure, unsafe, time.perf_counter() - began_s)
 
@@ -217,8 +230,8 @@ class _Server:
         me = os.getpid()
         try:
             pid = os.fork()
-        except OSError as error:  # no room for another process
-            print(f"antifreeze: a worker could not be started: {one_line(error)}", file=sys.stderr)
+        except OSError as error:  # the limit on processes is reached
+            print(f"antifreeze: cannot start a worker: {one_line(error)}", file=sys.stderr)
             self._channel.send_nowait(Exited(message.token, 0, os.EX_OSERR))
             return
         finally:
@@ -231,9 +244,9 @@ class _Server:
         self._channel.send_nowait(Spawned(message.token, pid))
 
     def _be_child(self, parent: int, message: Branch | Spawn, fds: list[int]) -> NoReturn:
-        """Run as what was asked for. A child must never return into its parent's loop."""
+        """Run as a branch or a worker. A child must never return into its parent's loop."""
         try:
-            os.setpgid(0, 0)  # so that what it starts can be ended with it
+            os.setpgid(0, 0)  # so that its subprocesses can be killed with it
             end_with_parent(parent)
             adopt_orphans()
             signal.set_wakeup_fd(-1)
@@ -252,7 +265,7 @@ class _Server:
             os._exit(70)
         os._exit(0)
 
-    # -- the end of others -----------------------------------------------------------------------------------------
+    # -- reaping -----------------------------------------------------------------------------------------
 
     def _reap(self) -> None:
         while True:
@@ -263,11 +276,11 @@ class _Server:
             if pid == 0:
                 return
             _kill_programs_of(pid)
-            if pid in self._programs:  # it may have left a daemon behind, which is of the same origin
+            if pid in self._programs:  # it may have left a daemon behind, of the same origin
                 self._programs.remove(pid)
-                self._programs.update(self._strangers())
+                self._programs.update(self._unknown_children())
                 continue
-            for orphan in self._strangers():
+            for orphan in self._unknown_children():
                 kill_process(orphan)
             token = self._tokens.pop(pid, None)
             if token is None:
@@ -277,12 +290,12 @@ class _Server:
             self._ends_s.pop(token, None)
             self._channel.send_nowait(Exited(token, pid, os.waitstatus_to_exitcode(status)))
 
-    def _strangers(self) -> list[int]:
-        """Return the children that were not forked here."""
+    def _unknown_children(self) -> list[int]:
+        """Return the children that were not forked here: orphans of lost processes."""
         known = self._tokens.keys() | self._programs
         return [pid for pid in own_children() if pid not in known]
 
-    def _terminate_late(self) -> None:
+    def _kill_overdue(self) -> None:
         now_s = time.monotonic()
         for token, end_s in list(self._ends_s.items()):
             if now_s >= end_s:
@@ -290,12 +303,12 @@ class _Server:
                 kill_group(self._pids[token])
 
     def _kill_all(self) -> None:
-        """End everything that was forked here, and in the fork server, everything that was forked from there."""
+        """Kill everything that was forked here; in the fork server, all descendants."""
         for pid in self._pids.values():
             kill_group(pid)
         end_s = time.monotonic() + _REAP_TIMEOUT_S
         while self._is_root and time.monotonic() < end_s:
-            # Order: what is gone leaves its children to us; they are killed and reaped in a later turn.
+            # Order: killed processes leave their children to us; these are killed and reaped in a later turn.
             for pid in own_children():
                 kill_process(pid)
             try:
@@ -306,15 +319,15 @@ class _Server:
             time.sleep(0.001)
 
     def _end_without_owner(self, *_: object) -> None:
-        # The signal comes with the end of the thread that has started this process: others of it may live for a moment,
-        # and when they end, it comes again.
+        # The kernel sends the signal when the thread that started this process exits. Other threads of the trainer may
+        # run for another moment; when they exit, the signal comes again.
         if os.getppid() != self._owner_pid:
             self._kill_all()
             os._exit(0)
 
 
 def _branch(name: str, channel: int, stacks: int, *streams: int, owner_pid: int, program: Any) -> NoReturn:
-    """Be a server like the parent, with what that has imported and loaded."""
+    """Run as a server like the parent, with everything that it has imported and loaded."""
     from antifreeze.worker import DUMP_SIGNAL
 
     _write_to(streams)
@@ -325,14 +338,14 @@ def _branch(name: str, channel: int, stacks: int, *streams: int, owner_pid: int,
 
 
 def _work(slot: int, channel: int, board: int, stacks: int, *streams: int, program: Any) -> None:
-    """Be a worker; ``program`` is what its parent has loaded, if it has."""
+    """Run as a worker; ``program`` is what its parent has loaded, or None."""
     from antifreeze.worker import run
 
     _write_to(streams)
     name_process(f"af-worker-{slot}")
     gc.enable()
     keep_freed_memory()
-    be_on_time()
+    use_precise_timers()
     run(Channel(socket.socket(fileno=channel)), HeartbeatWriter(map_bytes(board, HEARTBEAT_NBYTES)), stacks, program)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
@@ -340,7 +353,7 @@ def _work(slot: int, channel: int, board: int, stacks: int, *streams: int, progr
 
 
 def _write_to(streams: tuple[int, ...]) -> None:
-    """Write where the trainer writes now: it may have redirected its descriptors since the fork server was started."""
+    """Redirect stdout and stderr to the trainer's current ones, which may differ from those at its start."""
     for number, fd in zip((1, 2), streams, strict=False):
         os.dup2(fd, number)
         os.close(fd)
@@ -349,13 +362,13 @@ def _write_to(streams: tuple[int, ...]) -> None:
 
 
 def _kill_programs_of(pid: int) -> None:
-    """Kill what a process had started that was reaped: its group keeps its number as long as it has a member."""
+    """Kill the process group of a reaped process: its ID stays valid as long as the group has a member."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
 
 
 def kill_group(pid: int) -> None:
-    """Kill a worker and what it has started."""
+    """Kill a worker and its process group."""
     for kill in (os.killpg, os.kill):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             kill(pid, signal.SIGKILL)

@@ -1,9 +1,9 @@
-"""What the trainer starts as a script, with a socket as stdin: ``start.py OWNER_PID PACKAGE_FOLDER [FOLDERS]``."""
+"""The script that the trainer starts, with a socket as stdin: ``start.py OWNER_PID PACKAGE_FOLDER [FOLDERS]``."""
 
 if __name__ == "__main__":
     import gc
 
-    gc.disable()  # while modules are imported it would run again and again, and find nothing
+    gc.disable()  # during imports it would run repeatedly and find nothing
 
     import importlib
     import os
@@ -15,9 +15,9 @@ if __name__ == "__main__":
     os.dup2(_null, 0)
     os.close(_null)
     _owner, _folder, *_more = sys.argv[1:]
-    sys.path += _more  # with -S, nobody else adds the folders of libraries
+    sys.path += _more  # with -S, nothing else adds the library directories
     sys.path.insert(0, _folder)
-    importlib.import_module("antifreeze")  # the trainer's own: another one may be installed
+    importlib.import_module("antifreeze")  # the trainer's copy: another one may be installed
     sys.path.append(sys.path.pop(0))
     from antifreeze.forkserver._server import main
 

@@ -1,4 +1,4 @@
-"""Anonymous shared memory: it has no name, so it cannot collide, and it goes with its last owner."""
+"""Anonymous shared memory: it has no name, so it cannot collide, and is freed with its last owner."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 
 
 def create(name: str, nbytes: int) -> int:
-    """Return a descriptor of fresh shared memory. Whoever calls this closes it."""
+    """Return a descriptor of fresh shared memory. The caller closes it."""
     if sys.platform != "linux":
         return _create_elsewhere(nbytes)
     fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.ftruncate(fd, max(nbytes, 1))
-        # A peer that cuts the file short would end the reader with SIGBUS.
+        # A peer that truncates the file would kill the reader with SIGBUS.
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
     except BaseException:
         os.close(fd)
@@ -55,27 +55,27 @@ def _create_elsewhere(nbytes: int) -> int:
 
 
 Access = Literal["r", "w", "c"]
-"""To read; to write for all to see; to write into a copy of one's own."""
+"""Read-only; shared writes; private copy-on-write."""
 
 _HOW = {
     "r": (mmap.MAP_SHARED, mmap.PROT_READ),
     "w": (mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE),
-    # Few pages will be written to, so no memory is set aside for all of them.
+    # Few pages will be written, so no memory is reserved for all of them.
     "c": (mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0), mmap.PROT_READ | mmap.PROT_WRITE),
 }
 
 
 def map_bytes(fd: int, nbytes: int, access: Access = "w", start: int = 0) -> Bytes:
-    """Return the memory behind a descriptor, which may be closed afterwards; unmapped when the last view dies.
+    """Return the memory of a descriptor, which may be closed afterwards; unmapped when the last view is gone.
 
-    Not ``mmap.mmap``: it keeps a descriptor of its own for each mapping, and a user who keeps a thousand batches would
-    run out of them.
+    Not ``mmap.mmap``: it keeps a duplicate of the descriptor for each mapping, and a user who keeps a thousand batches
+    would run out of descriptors.
     """
     flags, protection = _HOW[access]
     address = _libc.mmap(None, max(nbytes, 1), protection, flags, fd, start)
     if address == _FAILED:
         error = ctypes.get_errno()
-        raise OSError(error, f"mapping {nbytes:,} bytes of shared memory: {os.strerror(error)}")
+        raise OSError(error, f"cannot map {nbytes:,} bytes of shared memory: {os.strerror(error)}")
     owner: Any = (ctypes.c_uint8 * nbytes).from_address(address)
     weakref.finalize(owner, _libc.munmap, address, max(nbytes, 1)).atexit = False
     memory = np.frombuffer(owner, np.uint8)
@@ -86,13 +86,13 @@ def map_bytes(fd: int, nbytes: int, access: Access = "w", start: int = 0) -> Byt
 def lease(memory: Bytes) -> Bytes:
     """Return an array over the memory that lives exactly as long as any view of it.
 
-    NumPy shortens chains of views to the array that stands on foreign memory; going through a memoryview makes the
+    NumPy collapses chains of views to the array that is based on foreign memory; going through a memoryview makes the
     returned array that one.
     """
     return np.frombuffer(memory.data, np.uint8)
 
 
 def rounded(nbytes: int) -> int:
-    """Return a size for a segment of at least so many bytes: batches differ by a little, and should fit again."""
+    """Return a segment size of at least ``nbytes``, rounded so that batches of similar size can reuse it."""
     step = max(_PAGE, 1 << max(0, nbytes.bit_length() - 3))
     return -(-nbytes // step) * step

@@ -1,4 +1,4 @@
-"""One socket between two processes: whole messages, in order, with descriptors beside them."""
+"""A socket between two processes: whole messages, in order, with descriptors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def pair() -> tuple[socket.socket, socket.socket]:
 class _End(socket.socket):
     """A socket that closes itself with its last reference, without a ``ResourceWarning``.
 
-    Iterators that are still in use when the interpreter exits are the rule: a ``break``, an exception that is kept, a
+    Iterators are often still in use when the interpreter exits: after a ``break``, in an exception that is kept, in a
     notebook. Their channels end with them. Tried: ``Channel.__del__``. In a cycle Python may finalize the socket first.
     """
 
@@ -45,14 +45,14 @@ class _End(socket.socket):
 
 
 class Channel:
-    """Sends and receives messages without blocking; ``send`` and ``receive`` with a deadline stand on that.
+    """Sends and receives messages without blocking; ``send`` and ``receive`` add a deadline.
 
-    A message is whole or not there: what a sender that was killed left half written is never seen. Used by one thread
-    at a time.
+    Messages arrive whole or not at all: a message that a killed sender left half written is never seen. Used by one
+    thread at a time.
     """
 
     def __init__(self, end: socket.socket) -> None:
-        """Take over a socket; the given object is of no use afterwards."""
+        """Take over a socket; the given object is unusable afterwards."""
         self._socket = _End(fileno=end.detach())
         self._socket.setblocking(False)
         self._unsent: deque[tuple[memoryview, list[int]]] = deque()
@@ -67,14 +67,14 @@ class Channel:
     # -- out -------------------------------------------------------------------------------------------------------
 
     def send_nowait(self, message: object, fds: list[int] | None = None) -> None:
-        """Send what the socket takes, keep the rest. The descriptors are closed once they were sent."""
+        """Send as much as the socket accepts, queue the rest. The descriptors are closed once they were sent."""
         body = pickle.dumps(message, protocol=5)
         frame = memoryview(_HEADER.pack(len(body), len(fds or [])) + body)
         self._unsent.append((frame, list(fds or [])))
         self.flush_nowait()
 
     def flush_nowait(self) -> bool:
-        """Send what is kept; return whether nothing is left."""
+        """Send queued data; return True if nothing is left."""
         while self._unsent:
             frame, fds = self._unsent[0]
             ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
@@ -83,7 +83,7 @@ class Channel:
             except BlockingIOError:
                 return False
             except OSError as error:
-                self._forget_unsent()  # Order: what the other side had sent can still be received
+                self._drop_unsent()  # Order: no close here, so that what the other side had sent can still be received
                 raise Closed from error
             for fd in fds:
                 os.close(fd)
@@ -99,7 +99,7 @@ class Channel:
         self.flush(deadline)
 
     def flush(self, deadline: Deadline) -> None:
-        """Send all that is kept, or raise ``TimeoutError`` at the deadline; it can be called again."""
+        """Send all queued data, or raise ``TimeoutError`` at the deadline; it can be called again."""
         while not self.flush_nowait():
             self._wait(select.POLLOUT, deadline)
 
@@ -108,7 +108,7 @@ class Channel:
     def receive_nowait(self) -> list[tuple[Any, list[int]]]:
         """Return the messages that have arrived whole, each with its descriptors, which the caller closes.
 
-        Raises ``Closed`` when the other side is gone and everything that it had sent was returned before.
+        Raises ``Closed`` when the other side is gone and all its messages were returned.
         """
         ended = not self._fill()
         messages = []
@@ -126,10 +126,10 @@ class Channel:
         return messages
 
     def _fill(self) -> bool:
-        """Read what there is; False at the end."""
+        """Read available data; return False at the end of the stream."""
         while True:
             try:
-                # Into memory that is kept: asking for 64 KB each time would cost more than the message.
+                # Into a reused buffer: allocating 64 KB each time would cost more than the message.
                 count, ancillary, _, _ = self._socket.recvmsg_into([self._chunk], _FDS_NBYTES, socket.MSG_CMSG_CLOEXEC)
             except BlockingIOError:
                 return True
@@ -154,8 +154,8 @@ class Channel:
         with memoryview(self._received) as received:
             message = pickle.loads(received[_HEADER.size : end])  # noqa: S301  from our own process
         del self._received[:end]
-        if len(self._fds) < num_fds:  # the kernel drops those that this process has no room for
-            raise OSError(errno.EMFILE, "too many open files: a descriptor that was sent could not be received")
+        if len(self._fds) < num_fds:  # the kernel drops descriptors beyond the limit of this process
+            raise OSError(errno.EMFILE, "too many open files: cannot receive a descriptor")
         return message, [self._fds.popleft() for _ in range(num_fds)]
 
     def _wait(self, event: int, deadline: Deadline) -> None:
@@ -165,13 +165,13 @@ class Channel:
             raise TimeoutError
 
     def close(self) -> None:
-        """Close the socket and every descriptor that is still on its way. May be called twice."""
+        """Close the socket and every descriptor in transit. May be called twice."""
         self._socket.close()
         while self._fds:
             os.close(self._fds.popleft())
-        self._forget_unsent()
+        self._drop_unsent()
 
-    def _forget_unsent(self) -> None:
+    def _drop_unsent(self) -> None:
         while self._unsent:
             for fd in self._unsent.popleft()[1]:
                 os.close(fd)

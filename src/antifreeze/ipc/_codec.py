@@ -1,4 +1,4 @@
-"""Objects into bytes and back: large buffers are written once into shared memory and read where they stand."""
+"""Pickles objects: large buffers are written once into shared memory and read in place."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _END = 1 << 12
 
 
 class Packed(NamedTuple):
-    """An object on its way: a pickle, and where its large buffers stand. The pickle itself is one of them if long."""
+    """A pickled object and the location of its large buffers. A long pickle is itself the first of them."""
 
     head: bytes | None
     pieces: list[Piece]
 
 
 class _Pickler(pickle.Pickler):
-    """Plain pickle, except for tensors and for arrays whose items do not stand one after the other."""
+    """Plain pickle, except for tensors and for noncontiguous arrays."""
 
     def reducer_override(self, obj: Any) -> Any:
         kind = type(obj)
@@ -40,7 +40,7 @@ class _Pickler(pickle.Pickler):
         if is_tensor(obj):
             return reduce_tensor(obj)
         if kind is np.ndarray and not obj.flags.writeable and not obj.dtype.hasobject:
-            return np.array(obj, order="K").__reduce_ex__(5)  # a batch is its receiver's, to change as it likes
+            return np.array(obj, order="K").__reduce_ex__(5)  # the receiver owns its batch, and may modify it
         if kind is np.ndarray and obj.nbytes >= _SMALL and not obj.flags.forc and not obj.dtype.hasobject:
             return np.ascontiguousarray(obj).__reduce_ex__(5)
         return NotImplemented
@@ -50,9 +50,9 @@ _classes: weakref.WeakKeyDictionary[type, bytes] = weakref.WeakKeyDictionary()
 
 
 class _ClassPickler(_Pickler):
-    """Also takes instances of classes that cannot be imported, such as those of a script or a notebook.
+    """Also pickles instances of classes that cannot be imported, such as those of a script or a notebook.
 
-    Functions of such modules go by their names: the trainer has them, and they would bring half of a module with them.
+    Functions of such modules are sent by name: the trainer has them, and by value they would include half a module.
     """
 
     def reducer_override(self, obj: Any) -> Any:
@@ -66,12 +66,12 @@ class _ClassPickler(_Pickler):
 
 
 def _load_class(blob: bytes) -> Any:
-    # cloudpickle knows the classes that it has taken apart before: the trainer gets its own class back, not a copy.
+    # cloudpickle tracks the classes that it has pickled: the trainer gets its own class back, not a copy.
     return pickle.loads(blob)  # noqa: S301  made by our own process a moment ago
 
 
 def _is_found(function: FunctionType) -> bool:
-    """Tell whether a function is what its module has under its name."""
+    """Return True if the module of a function has it under its name."""
     try:
         return attrgetter(function.__qualname__)(sys.modules[function.__module__]) is function
     except (KeyError, AttributeError):
@@ -83,9 +83,9 @@ def _load_function(module: str, name: str) -> Any:
 
 
 def dump(value: object, *, by_value: bool = False) -> tuple[bytes, list[Any]]:
-    """Return an object's pickle, and its large buffers as arrays of bytes over their own memory.
+    """Return the pickle of an object, and its large buffers as byte arrays over their memory.
 
-    ``by_value`` is for what goes to a worker: a class of the script can be found by name here, but not there.
+    ``by_value`` is for objects sent to a worker: a class of the script can be found by name here, but not there.
     """
     if by_value:
         return _dump(_ClassPickler, value)
@@ -100,7 +100,7 @@ def _dump(pickler: type[_Pickler], value: object) -> tuple[bytes, list[Any]]:
 
     def take(buffer: pickle.PickleBuffer) -> bool:
         raw = buffer.raw()
-        # Small ones stay in the pickle, which then holds them as bytes that can be written to.
+        # Small buffers stay in the pickle, which then holds them as writable bytes.
         if raw.nbytes < _SMALL:
             return True
         raws.append(np.frombuffer(raw, np.uint8))
@@ -111,9 +111,9 @@ def _dump(pickler: type[_Pickler], value: object) -> tuple[bytes, list[Any]]:
 
 
 def fingerprint(head: bytes, raws: list[Any], before: int) -> int:
-    """Return a number by which an object, and all those before it, can be told from others.
+    """Return a checksum of an object and all those before it.
 
-    Of large buffers only both ends and the length count: it is taken of every batch.
+    Only both ends and the length of large buffers count, because it is computed for every batch.
     """
     number = zlib.crc32(head, before)
     for raw in raws:
@@ -123,7 +123,7 @@ def fingerprint(head: bytes, raws: list[Any], before: int) -> int:
 
 
 def pack(head: bytes, raws: list[Any], outbox: Outbox) -> Packed:
-    """Return a dumped object in shared memory. Buffers that were lent by the outbox are not copied; others once."""
+    """Return a dumped object in shared memory. Buffers from the outbox are not copied; others are copied once."""
     pieces: list[Piece | None] = [outbox.find(raw) for raw in raws]
     copied = [raw for raw, piece in zip(raws, pieces, strict=True) if piece is None]
     if len(head) <= _LONG:
@@ -135,10 +135,10 @@ def pack(head: bytes, raws: list[Any], outbox: Outbox) -> Packed:
 
 
 def unshare(packed: Packed, outbox: Outbox) -> Packed:
-    """Return it with those buffers copied that somebody here still holds, once the object itself was let go.
+    """Return ``packed`` with copies of the buffers that are still referenced here after the object was dropped.
 
-    Memory that was lent to user code is sent as it stands. If user code has kept it, for a cache say, the receiver must
-    get a copy: what it changes would change the cache.
+    Memory that was lent to user code is sent as is. If user code has kept it, for example in a cache, the receiver must
+    get a copy: its changes would modify the cache.
     """
     held = [piece for piece in packed.pieces if outbox.is_lent(piece)]
     if not held:
@@ -148,7 +148,7 @@ def unshare(packed: Packed, outbox: Outbox) -> Packed:
 
 
 def unpack(packed: Packed, inbox: Inbox) -> Any:
-    """Return the object. Its large buffers are the sender's memory, until the last of them dies here."""
+    """Return the object. Its large buffers are the sender's memory until the last reference to them is gone."""
     buffers: list[Any] = list(inbox.open(packed.pieces))
     head = packed.head if packed.head is not None else buffers.pop(0)
     return pickle.loads(head, buffers=buffers)  # noqa: S301  made by our own process, never read from data

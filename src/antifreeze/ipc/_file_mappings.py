@@ -1,6 +1,6 @@
-"""Memory that stands in a file: another process maps the file, too, instead of getting a copy.
+"""Memory-mapped files: another process maps the same file instead of getting a copy.
 
-Memory that processes share is such memory: its file has no name any more, and who shares it has it open.
+Shared memory is mapped from a file, too: the file has no name any more, and the processes that share it have it open.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ _LINE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (....) ([0-9a-f]+) \S+ (\d+) +(/.*)
 _ACCESS = {"r": mmap.ACCESS_READ, "w": mmap.ACCESS_WRITE, "c": mmap.ACCESS_COPY}
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 _DEVICE = re.compile(r"/dev/(?!shm/|zero\b)")
-_MOST_HANDED = 100
-"""How many files without a name come along: the kernel limits how many descriptors are on their way."""
+_MAX_TRANSFERRED = 100
+"""Maximum number of unnamed files whose descriptors are sent: the kernel limits descriptors in transit."""
 
 
 class FilePart(NamedTuple):
-    """A stretch of a file that is mapped."""
+    """A range of a mapped file."""
 
     path: str
     identity: tuple[int, int]
-    """Device and number: a file can be replaced by another one of its name."""
+    """Device and inode: a file can be replaced by another one of the same name."""
     start: int
     nbytes: int
     access: Access
     handle: int = -1
-    """Which of the descriptors that come along is the file's, if it has no name; else -1."""
+    """Index of the file's descriptor among those sent along, if it has no name; otherwise -1."""
 
 
 class _Mapping(NamedTuple):
@@ -54,18 +54,18 @@ class _Mapping(NamedTuple):
 
     @property
     def is_written_by_others(self) -> bool:
-        """Whether what one process writes is seen by all that have it mapped.
+        """True if writes are visible to all processes that have it mapped.
 
-        Batches of ours do not count, nor memory that a driver has lent: it belongs to whoever has it.
+        Our batches do not count, nor memory that a driver provides: they belong to one owner.
         """
         is_lent = self.path.startswith("/memfd:antifreeze-") or bool(_DEVICE.match(self.path))
         return self.modes[1] == "w" and self.modes[3] == "s" and not is_lent
 
 
 class Mappings:
-    """The files that this process has mapped, as they were at one moment.
+    """A snapshot of the files that this process has mapped.
 
-    ``hand`` notes a descriptor of a file that has no name, to be sent along, and returns its number.
+    ``hand`` takes the descriptor of an unnamed file, to be sent along, and returns its index.
     """
 
     def __init__(self, hand: Callable[[int], int] | None = None) -> None:
@@ -76,16 +76,16 @@ class Mappings:
             for begin, end, modes, start, number, path in found
         ]
         self.any_shared = any(mapping.is_written_by_others for mapping in self._mappings)
-        """Whether ``is_shared`` can be true at all."""
+        """Whether ``is_shared`` can return True at all."""
         self._hand, self._handed = hand, dict[tuple[int, str], tuple[int, os.stat_result]]()
 
     def is_shared(self, memory: Bytes) -> bool:
-        """Tell whether memory is for several processes to write to: a copy of it would not be the same."""
+        """Return True if several processes can write to the memory: a copy of it would not be equivalent."""
         mapping = self._mapping(memory) if self.any_shared else None
         return mapping is not None and mapping.is_written_by_others
 
     def part(self, memory: Bytes) -> FilePart | None:
-        """Return where in a file memory stands; None if it stands in none, or holds something else by now."""
+        """Return the range of a file that backs the memory; None if there is none, or its content has changed."""
         mapping, nbytes = self._mapping(memory), len(memory)
         if mapping is None:
             return None
@@ -108,16 +108,16 @@ class Mappings:
         return self._mappings[index] if index >= 0 and address + len(memory) <= self._mappings[index].end else None
 
     def _file(self, mapping: _Mapping) -> tuple[int, os.stat_result]:
-        """Return what the file is, and the number under which its descriptor comes along if it must.
+        """Return the index of the file's descriptor, or -1 if it has a name, and its status.
 
-        Raises ``OSError`` if there is no way to it.
+        Raises ``OSError`` if the file cannot be accessed.
         """
         key = (mapping.number, mapping.path)
         if key not in self._handed:
             try:
                 return -1, os.stat(mapping.path)  # noqa: PTH116  fails for one that was deleted: it is in its name
             except FileNotFoundError:
-                if self._hand is None or len(self._handed) >= _MOST_HANDED:
+                if self._hand is None or len(self._handed) >= _MAX_TRANSFERRED:
                     raise
             fd = _open_here(mapping)
             self._handed[key] = (self._hand(fd), os.fstat(fd))
@@ -125,16 +125,14 @@ class Mappings:
 
 
 def _open_here(mapping: _Mapping) -> int:
-    """Return a descriptor that this process has of a file, and by which it can be mapped in the same way."""
+    """Return a descriptor of this process by which the file can be mapped in the same way."""
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208  numbers
         with contextlib.suppress(OSError):
             fd, way = int(name), Path("/proc/self/fd", name)
             is_it = os.fstat(fd).st_ino == mapping.number and str(way.readlink()) == mapping.path
             if is_it and (mapping.modes[1:4:2] != "ws" or _can_write(fd)):
                 return fd
-    raise FileNotFoundError(
-        errno.ENOENT, "a file that is mapped, and that this process does not have open", mapping.path
-    )
+    raise FileNotFoundError(errno.ENOENT, "the mapped file is not open in this process", mapping.path)
 
 
 def _can_write(fd: int) -> bool:
@@ -146,7 +144,7 @@ def _unescaped(path: str) -> str:
 
 
 def _is_untouched(mapping: _Mapping) -> bool:
-    """Tell whether nothing was written to a mapping of which writing makes a copy."""
+    """Return True if a private mapping was never written to."""
     text = Path("/proc/self/smaps").read_text(errors="surrogateescape")
     _, _, rest = text.partition(f"\n{mapping.begin:x}-{mapping.end:x} ")
     found = re.search(r"^Anonymous: +(\d+) kB", rest, re.MULTILINE)
@@ -154,7 +152,7 @@ def _is_untouched(mapping: _Mapping) -> bool:
 
 
 def map_part(part: FilePart, handles: Sequence[int] = ()) -> Bytes:
-    """Return the memory of a stretch of a file; ``handles`` are the descriptors that came along."""
+    """Map a range of a file; ``handles`` are the descriptors that were sent along."""
     fd = _opened(part) if part.handle < 0 else os.dup(handles[part.handle])
     try:
         page = part.start - part.start % mmap.ALLOCATIONGRANULARITY
@@ -169,15 +167,15 @@ def _opened(part: FilePart) -> int:
     status = os.fstat(fd)
     if (status.st_dev, status.st_ino) != part.identity:
         os.close(fd)
-        raise FileNotFoundError(errno.ENOENT, "the file that the dataset has mapped was replaced by another", part.path)
+        raise FileNotFoundError(errno.ENOENT, "the file that the dataset has mapped was replaced", part.path)
     return fd
 
 
-# -- objects that stand on a mapped file ---------------------------------------------------------------------------
+# -- objects over a mapped file --------------------------------------------------------------------------------
 
 
 def reduce_memmap(array: Any) -> tuple[Any, ...]:
-    """Return how to make a NumPy memmap again, or what is left of one: its memory travels as that of an array does."""
+    """Return how to rebuild a NumPy memmap or a view of one; its memory is sent like that of an array."""
     plain = array.view(np.ndarray)
     ends = [(count - 1) * stride for count, stride in zip(plain.shape, plain.strides, strict=True)]
     first = sum(end for end in ends if end < 0)
@@ -199,7 +197,7 @@ def rebuild_memmap(
 
 
 def reduce_mmap(mapped: mmap.mmap) -> tuple[Any, ...] | None:
-    """Return how to map a file again; None if it is no file that is mapped."""
+    """Return how to map a file again; None if ``mapped`` is not backed by a file."""
     memory = np.frombuffer(mapped, np.uint8)
     part = Mappings().part(memory) if len(memory) else None
     return None if part is None else (rebuild_mmap, (part, mapped.tell()))

@@ -1,4 +1,32 @@
-"""Memory that batches travel in: the sender writes, the receiver reads in place and says when it is done."""
+"""Shared memory segments for batches: the sender writes, the receiver reads in place and returns them.
+
+Problem. A batch must get from a worker to the trainer without a copy on the way, and either process may be killed at
+any instruction. Queues serialize and copy; named shared memory has to be cleaned up by somebody.
+
+Guarantees:
+
+- A segment has one writer. It is written again only after the receiver has returned it and everything lent from it in
+  the sender is gone. So neither a batch that the trainer keeps nor one that user code keeps can change.
+- A killed process leaves nothing behind and nothing locked: segments are anonymous memory (memfd) and need no lock.
+- The number of batches that a user keeps is not bounded by the limit on open files: a descriptor is sent once, mapped,
+  and closed on both sides, and mapped memory needs no descriptor.
+- Free memory is bounded: beyond a few free segments, surplus ones are dropped on both sides.
+
+Assumptions. Messages arrive in order, so that the receiver maps a segment before it reads from it. NumPy views and
+tensors made without a copy keep the leased array alive (see ``lease``).
+"""
+
+# Invariant: a segment is free if it is neither away (with the receiver) nor lent (referenced in the sender). Only a
+# free segment is written or dropped.
+# Order: descriptors of new segments go with the message that first uses them, and dropped numbers with the next one.
+# Signal-safe: the receiver's memory is returned by a weak reference callback, which may run in any thread, at any
+# instruction. It only changes a dict and a deque, atomically, and takes no lock.
+# Known limitation: the kernel allows about 65,000 mappings. A user who keeps more than ``_MAX_LEASES`` batches gets
+# copies.
+# Rejected: named shared memory. /dev/shm is small in containers, names collide, and leftovers of a killed run block the
+# next one.
+# Rejected: a queue with a feeder thread. An object that cannot be pickled fails where nothing catches it, and a killed
+# process leaves the queue's lock held.
 
 from __future__ import annotations
 
@@ -12,15 +40,15 @@ import numpy as np
 
 from antifreeze.ipc._anonymous_memory import Bytes, create, lease, map_bytes, rounded
 
-_MOST_FREE = 8
-_MOST_FREE_NBYTES = 64 << 20
-_LOOK_EVERY = 8
-_MOST_LEASES = 512
+_MAX_FREE = 8
+_MAX_FREE_NBYTES = 64 << 20
+_DROP_CHECK_INTERVAL = 8
+_MAX_LEASES = 512
 _ALIGN = 64
 
 
 class Piece(NamedTuple):
-    """A stretch of a segment."""
+    """A range of a segment."""
 
     segment: int
     start: int
@@ -28,7 +56,7 @@ class Piece(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """A segment that the receiver does not know yet. Its descriptor travels beside the message."""
+    """A segment that the receiver does not know yet. Its descriptor is sent with the message."""
 
     segment: int
     nbytes: int
@@ -41,9 +69,9 @@ class _Segment:
     address: int
     nbytes: int
     away: bool = False
-    """With the receiver."""
+    """True while the receiver uses it."""
     lent: weakref.ref[Bytes] | None = None
-    """What stands in it here. A segment is free when it is neither away nor lent."""
+    """The array lent from it in this process. A segment is free when it is neither away nor lent."""
 
     @property
     def is_lent(self) -> bool:
@@ -56,7 +84,7 @@ class _Segment:
 
 @dataclass(slots=True)
 class SegmentUpdate:
-    """What a message must tell the receiver about segments before it can be read."""
+    """Changes of segments that the receiver must apply before it can read a message."""
 
     opened: list[Opened] = field(default_factory=list)
     fds: list[int] = field(default_factory=list)
@@ -64,16 +92,12 @@ class SegmentUpdate:
 
 
 class Outbox:
-    """The sender's segments. Used by one thread.
-
-    Guarantees: a segment is written again only after the receiver has said that it is done with it and everything that
-    was lent from it here is gone; so neither a batch that the trainer keeps nor one that user code keeps can change.
-    """
+    """The sender's segments. Used by one thread."""
 
     def __init__(self) -> None:
         self._segments: dict[int, _Segment] = {}
         self._next = self._messages = 0
-        self._news = SegmentUpdate()
+        self._updates = SegmentUpdate()
 
     def lend(self, nbytes: int) -> Bytes:
         """Return memory that can be sent without a copy."""
@@ -83,7 +107,7 @@ class Outbox:
         return array
 
     def find(self, raw: Bytes) -> Piece | None:
-        """Return where in a segment these bytes stand, if they stand in one that was lent and can be sent."""
+        """Return the location of these bytes, if they are in a lent segment that can be sent."""
         lent = [s for s in self._segments.values() if not s.away and s.is_lent]
         if lent:
             address, nbytes = raw.ctypes.data, len(raw)
@@ -94,7 +118,7 @@ class Outbox:
         return None
 
     def place(self, raws: list[Bytes]) -> list[Piece]:
-        """Copy bytes, one after the other, into one segment."""
+        """Copy several byte arrays into one segment."""
         starts, end = [], 0
         for raw in raws:
             starts.append(end)
@@ -113,37 +137,37 @@ class Outbox:
         return self._segments[piece.segment].memory[piece.start : piece.start + piece.nbytes]
 
     def is_lent(self, piece: Piece) -> bool:
-        """Tell whether something here still stands in a piece's segment."""
+        """Return True if the segment of a piece is still referenced in this process."""
         return piece.segment >= 0 and self._segments[piece.segment].is_lent
 
     def sent(self, pieces: list[Piece]) -> None:
-        """Note that these are with the receiver now."""
+        """Record that the receiver now uses these."""
         for piece in pieces:
             if piece.segment >= 0:
                 self._segments[piece.segment].away = True
 
     def returned(self, numbers: list[int]) -> None:
-        """Note that the receiver is done with these."""
+        """Record that the receiver has returned these."""
         for number in numbers:
             segment = self._segments.get(number)
             if segment is not None:
                 segment.away = False
 
     def drain_updates(self) -> SegmentUpdate:
-        """Return what the receiver must hear with the next message; the caller closes the descriptors."""
+        """Return the segment changes for the next message; the caller closes the descriptors."""
         self._messages += 1
-        if len(self._segments) > _MOST_FREE and (self._news.opened or self._messages % _LOOK_EVERY == 0):
+        if len(self._segments) > _MAX_FREE and (self._updates.opened or self._messages % _DROP_CHECK_INTERVAL == 0):
             self._drop_surplus()
-        news, self._news = self._news, SegmentUpdate()
-        return news
+        updates, self._updates = self._updates, SegmentUpdate()
+        return updates
 
     def _fitting(self, nbytes: int) -> _Segment | None:
         best = None
-        most = 2 * nbytes + (1 << 20)
+        max_nbytes = 2 * nbytes + (1 << 20)
         for segment in self._segments.values():
-            if nbytes <= segment.nbytes <= most and segment.free:
-                best, most = segment, segment.nbytes
-                if most <= nbytes + (nbytes >> 2):
+            if nbytes <= segment.nbytes <= max_nbytes and segment.free:
+                best, max_nbytes = segment, segment.nbytes
+                if max_nbytes <= nbytes + (nbytes >> 2):
                     break
         return best
 
@@ -158,27 +182,27 @@ class Outbox:
         segment = _Segment(self._next, memory, memory.ctypes.data, size)
         self._next += 1
         self._segments[segment.number] = segment
-        self._news.opened.append(Opened(segment.number, size))
-        self._news.fds.append(fd)
+        self._updates.opened.append(Opened(segment.number, size))
+        self._updates.fds.append(fd)
         return segment
 
     def _drop_surplus(self) -> None:
-        """Let go of free segments beyond a few: sizes change, and memory that fits no batch any more is a leak."""
-        unsent = {opened.segment for opened in self._news.opened}
+        """Drop surplus free segments: sizes change, and memory that fits no batch any more would be a leak."""
+        unsent = {opened.segment for opened in self._updates.opened}
         free = [s for s in self._segments.values() if s.free and s.number not in unsent]
         nbytes = sum(s.nbytes for s in free)
-        for segment in free[:-_MOST_FREE]:
-            if nbytes > _MOST_FREE_NBYTES:
+        for segment in free[:-_MAX_FREE]:
+            if nbytes > _MAX_FREE_NBYTES:
                 nbytes -= segment.nbytes
                 del self._segments[segment.number]
-                self._news.dropped.append(segment.number)
+                self._updates.dropped.append(segment.number)
 
 
 class Inbox:
     """The receiver's view of the sender's segments.
 
-    Whatever is made from ``open`` without a copy keeps the segment; when the last of it dies, in whichever thread the
-    collector runs, the segment's number waits in ``take_done`` to be told to the sender. No lock is taken.
+    Everything made from ``open`` without a copy keeps the segment alive; when the last reference is gone, in whichever
+    thread, the segment's number is queued for ``take_done``, to be returned to the sender. No lock is taken.
     """
 
     def __init__(self) -> None:
@@ -199,7 +223,7 @@ class Inbox:
 
     def open(self, pieces: list[Piece]) -> list[Any]:
         """Return the bytes of the pieces of one message, writable and owned by the caller."""
-        crowded = len(self._leases) >= _MOST_LEASES
+        crowded = len(self._leases) >= _MAX_LEASES
         leased: dict[int, Bytes] = {-1: np.empty(0, np.uint8)}
         views = []
         for number, start, nbytes in pieces:
@@ -208,15 +232,15 @@ class Inbox:
                 array = leased[number] = lease(self._segments[number])
                 self._leases[number] = weakref.ref(array, _Return(self._leases, self._done, number))
             views.append(array[start : start + nbytes])
-        # Who keeps every batch would have a mapping for each, and the kernel allows some 65,000 of them.
+        # A user who keeps every batch would have a mapping for each, and the kernel allows about 65,000.
         return [np.array(view) for view in views] if crowded else views
 
     def release(self, pieces: list[Piece]) -> None:
-        """Give back the segments of a message that will never be opened."""
+        """Return the segments of a message that will never be opened."""
         self._done.extend({piece.segment for piece in pieces if piece.segment >= 0})
 
     def take_done(self) -> list[int]:
-        """Return the numbers of segments that nobody here uses any more."""
+        """Return the numbers of segments that are no longer used in this process."""
         done = []
         while self._done:
             done.append(self._done.popleft())
@@ -224,7 +248,7 @@ class Inbox:
 
 
 class _Return:
-    """What is done when the last view of a segment dies. Holds no inbox: that one may be gone by then."""
+    """Callback for the last view of a segment. Does not reference the inbox, which may be gone by then."""
 
     __slots__ = ("_done", "_leases", "_number")
 

@@ -1,4 +1,4 @@
-"""How torch tensors are taken apart and put together again. Nothing here imports torch before a tensor is there.
+"""Pickles and rebuilds torch tensors. Nothing here imports torch before there is a tensor.
 
 Invariant: the path of this module and the names of its functions never change. They are part of every pickled batch,
 and so of the fingerprints in saved states: a state from before a move could not be resumed after it.
@@ -15,7 +15,7 @@ import numpy as np
 
 
 def is_tensor(value: object) -> bool:
-    """Tell whether this is a tensor whose memory can travel as it is: on the CPU, dense, of torch's own class."""
+    """Return True for a tensor whose memory can be sent as is: on the CPU, dense, of torch's own class."""
     if type(value).__name__ not in ("Tensor", "Parameter"):
         return False
     torch: Any = sys.modules.get("torch")
@@ -29,13 +29,13 @@ def is_tensor(value: object) -> bool:
 
 
 def reduce_tensor(tensor: Any) -> tuple[Any, ...]:
-    """Return how to make the tensor again; its memory goes out of band."""
+    """Return how to rebuild a tensor; its memory is sent out of band."""
     torch: Any = sys.modules["torch"]
     if type(tensor) is torch.Tensor and not tensor.requires_grad and tensor.is_contiguous():
         # The common case, on a path that every batch takes.
         try:
             array = tensor.numpy()
-        except TypeError:  # NumPy has no such type
+        except TypeError:  # a dtype that NumPy does not have
             pass
         else:
             if array.size:
@@ -50,7 +50,7 @@ def reduce_tensor(tensor: Any) -> tuple[Any, ...]:
             plain, order = turned, tuple(int(i) for i in np.argsort(by_stride))
         else:
             plain = plain.contiguous()
-    # One without items may have any strides, and torch looks at them.
+    # An empty tensor may have any strides, and torch checks them.
     raw: Any = plain.reshape(-1).view(torch.uint8).numpy() if plain.numel() else np.empty(0, np.uint8)
     dtype = str(plain.dtype).removeprefix("torch.")
     leaf = (type(tensor) is torch.nn.Parameter, bool(tensor.requires_grad))
@@ -58,7 +58,7 @@ def reduce_tensor(tensor: Any) -> tuple[Any, ...]:
 
 
 def rebuild_plain(buffer: Any, dtype: str, shape: tuple[int, ...]) -> Any:
-    """Return a tensor over the buffer, whose values NumPy knows."""
+    """Return a tensor over the buffer, for a dtype that NumPy has."""
     torch: Any = sys.modules.get("torch") or importlib.import_module("torch")
     return torch.from_numpy(np.frombuffer(buffer, dtype).reshape(shape))
 

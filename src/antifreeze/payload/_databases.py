@@ -1,8 +1,8 @@
-"""Handles of SQLite, HDF5 and LMDB, opened again in a worker by what they say of themselves.
+"""Handles of SQLite, HDF5 and LMDB, reopened in a worker from what they report about themselves.
 
-None of the libraries is imported for this: only if a script has done so can there be a handle. None of the handles may
-be used after a fork; ``_reopen`` says how each is kept from it. What cannot be found out, or would not be the same in a
-worker (an open transaction, a file that is open for writing, a cursor with rows that were not fetched), is refused.
+None of the libraries is imported for this: a handle exists only if a script has imported its library. No handle may be
+used after a fork; ``_reopen`` describes how each is protected. A handle that cannot be inspected, or would not be the
+same in a worker (an open transaction, a file open for writing, a cursor with unfetched rows), is rejected.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ def _identity(path: str) -> tuple[int, int]:
 
 def _check(path: str, identity: tuple[int, int]) -> None:
     if _identity(path) != identity:
-        raise FileNotFoundError(errno.ENOENT, "the file that the dataset has open was replaced by another", path)
+        raise FileNotFoundError(errno.ENOENT, "the file that the dataset has open was replaced", path)
 
 
-def _refused(problem: str, hint: str) -> NotPicklable:
+def _rejected(problem: str, hint: str) -> NotPicklable:
     return NotPicklable(problem, hint=hint, path="")
 
 
 # -- SQLite --------------------------------------------------------------------------------------------------------
 
 _PRAGMAS = ("busy_timeout", "cache_size", "mmap_size", "query_only", "temp_store", "foreign_keys", "recursive_triggers")
-"""Settings of a connection that it can be asked for."""
+"""Settings that a connection reports."""
 
 
 class _Database(NamedTuple):
-    """One of the databases of a connection: in a file, or in memory."""
+    """One database of a connection: in a file, or in memory."""
 
     name: str
     path: str
@@ -54,7 +54,7 @@ class _Database(NamedTuple):
 
 
 class _Sqlite(NamedTuple):
-    """What it takes to connect again; nothing if the connection is closed."""
+    """What is needed to reconnect; no databases if the connection is closed."""
 
     databases: tuple[_Database, ...]
     pragmas: tuple[tuple[str, int], ...] = ()
@@ -62,17 +62,17 @@ class _Sqlite(NamedTuple):
 
 
 def sqlite_reducers(sqlite3: Any) -> Iterator[tuple[type, Reduce]]:
-    """Yield the kinds of handles of SQLite, and how each is taken apart."""
+    """Yield the handle types of SQLite and their reducers."""
     yield sqlite3.Connection, _reduce_connection
     yield sqlite3.Cursor, _reduce_cursor
 
 
 def _reduce_connection(connection: Any) -> Any:
-    """Return how to connect again: to the same files, and to copies of what is in memory."""
+    """Return how to reconnect: to the same files, and to copies of in-memory databases."""
     state = {name: getattr(connection, name) for name in ("row_factory", "text_factory")}
     members = dict(getattr(connection, "__dict__", {}))
     facts = _sqlite_facts(connection)
-    # Order: factories may lead back to the dataset, and are set when the connection is known to the pickle.
+    # Order: factories may refer to the dataset, so they are set when the connection is known to the pickle.
     return _make_connection, (type(connection), facts), (state, members), None, None, _set_connection
 
 
@@ -83,8 +83,8 @@ def _sqlite_facts(connection: Any) -> _Sqlite:
     except sqlite3.ProgrammingError:
         return _Sqlite(())
     if is_busy:
-        raise _refused(
-            "a sqlite3.Connection with an open transaction cannot be sent: workers would not see its changes",
+        raise _rejected(
+            "the sqlite3.Connection has an open transaction: workers would not see its changes",
             "call commit() before iterating",
         )
     before, connection.text_factory = connection.text_factory, str
@@ -96,8 +96,8 @@ def _sqlite_facts(connection: Any) -> _Sqlite:
         if hasattr(connection, "autocommit"):
             options["autocommit"] = connection.autocommit
     except sqlite3.ProgrammingError as error:
-        raise _refused(
-            f"a sqlite3.Connection that another thread has made cannot be asked for its database: {error}",
+        raise _rejected(
+            f"the sqlite3.Connection was created by another thread, and cannot be inspected: {error}",
             "pass check_same_thread=False to sqlite3.connect, or connect in the worker",
         ) from error
     finally:
@@ -115,21 +115,21 @@ def _database(connection: Any, ask: Callable[[str], list[Any]], name: str, path:
     if path:
         return _Database(name, path, _identity(path), b"")
     quoted = name.replace('"', '""')
-    (num_objects,) = ask(f'SELECT count(*) FROM "{quoted}".sqlite_master')[0]  # noqa: S608  a name that it told
+    (num_objects,) = ask(f'SELECT count(*) FROM "{quoted}".sqlite_master')[0]  # noqa: S608  a name that it reported
     if name == "temp" and num_objects:
-        raise _refused(
-            "a sqlite3.Connection with temporary tables cannot be sent: they belong to the connection",
+        raise _rejected(
+            "the sqlite3.Connection has temporary tables, which belong to the connection",
             "connect in the worker, when the connection is first used, and create them there",
         )
     return _Database(name, "", None, connection.serialize(name=name) if num_objects else b"")
 
 
 def _detected_types(sqlite3: Any, ask: Callable[[str], list[Any]]) -> int:
-    """Return the argument ``detect_types``, which a connection does not tell.
+    """Return the argument ``detect_types``, which a connection does not report.
 
-    With it, values are converted by the type of their column. Without it, workers would deliver texts for dates. So two
-    converters are registered that convert as SQLite does, and note whether they are asked. The table of all tables
-    has a column of the type ``int``.
+    With it, values are converted by the type of their column; without it, workers would deliver strings for dates. So
+    two converters are registered that convert as SQLite does, and record whether they are called. The table of all
+    tables has a column of the type ``int``.
     """
     seen, thread, name = set[int](), threading.get_ident(), "ANTIFREEZE"
 
@@ -163,7 +163,7 @@ def _connect(connection: Any, facts: _Sqlite) -> None:
 
     sqlite3: Any = importlib.import_module("sqlite3")
     main = next((found for found in facts.databases if found.name == "main"), None)
-    # Never created: a database that is gone is an error, not an empty one.
+    # Never created: a missing database is an error, not an empty one.
     target = f"file:{quote(os.fsencode(main.path))}?mode=rw" if main is not None and main.path else ":memory:"
     sqlite3.Connection.__init__(connection, target, uri=True, check_same_thread=False, **facts.options)
     if main is None:
@@ -194,10 +194,10 @@ def _set_factories(connection: Any, factories: dict[str, Any]) -> None:
 
 
 def _reduce_cursor(cursor: Any) -> Any:
-    """Return how to make a cursor again that has nothing to fetch."""
+    """Return how to recreate a cursor that has nothing to fetch."""
     if cursor.description is not None:
-        raise _refused(
-            "a sqlite3.Cursor that has run a query cannot be sent: the rows that are left would be lost",
+        raise _rejected(
+            "the sqlite3.Cursor has run a query: its remaining rows would be lost",
             "keep the connection, and call connection.execute() in the worker",
         )
     return _make_cursor, (type(cursor), cursor.connection, cursor.arraysize)
@@ -220,7 +220,7 @@ _H5_HINT = "open the file with mode 'r', or in the worker, when it is first used
 
 
 class _H5File(NamedTuple):
-    """What it takes to open a file again."""
+    """What is needed to reopen a file."""
 
     path: str
     identity: tuple[int, int]
@@ -228,7 +228,7 @@ class _H5File(NamedTuple):
 
 
 def h5py_reducers(h5py: Any) -> Iterator[tuple[type, Reduce]]:
-    """Yield the kinds of handles of h5py, and how each is taken apart."""
+    """Yield the handle types of h5py and their reducers."""
     yield h5py.Group, _reduce_h5  # a File is one
     yield h5py.Dataset, _reduce_h5
     yield h5py.AttributeManager, _reduce_h5_attributes
@@ -243,15 +243,15 @@ def _reduce_h5(found: Any) -> Any:
     file = _h5_file(found.file)
     name = None if isinstance(found, h5py.File) else found.name
     if name is None and not isinstance(found, h5py.File):
-        raise _refused("an h5py object without a name cannot be found again in a worker", _H5_HINT)
+        raise _rejected("the h5py object has no name by which a worker could find it", _H5_HINT)
     own = {key: value for key, value in vars(found).items() if not key.startswith("_")}
     return _make_h5, (type(found), file, name), own or None
 
 
 def _h5_file(file: Any) -> _H5File:
-    """Return how to open a file again that is open for reading."""
+    """Return how to reopen a file that is open for reading."""
     if file.mode != "r":
-        raise _refused(f"an h5py file that is open for writing (mode {file.mode!r}) cannot be sent", _H5_HINT)
+        raise _rejected(f"the h5py file is open for writing (mode {file.mode!r})", _H5_HINT)
     properties, driver = file.id.get_access_plist(), file.driver
     options: dict[str, Any] = {"libver": file.libver, "swmr": file.swmr_mode}
     options |= dict(zip(("rdcc_nslots", "rdcc_nbytes", "rdcc_w0"), properties.get_cache()[1:], strict=True))
@@ -260,20 +260,20 @@ def _h5_file(file: Any) -> _H5File:
     elif driver == "family":
         options["memb_size"] = properties.get_fapl_family()[0]
     elif driver not in ("sec2", "stdio"):
-        raise _refused(f"an h5py file with the driver {driver!r} cannot be opened again in a worker", _H5_HINT)
+        raise _rejected(f"a worker cannot reopen an h5py file with the driver {driver!r}", _H5_HINT)
     with contextlib.suppress(AttributeError):  # of an older HDF5
         is_locked, ignores_errors = properties.get_file_locking()
         options["locking"] = "best-effort" if is_locked and ignores_errors else bool(is_locked)
     path = str(Path(file.filename).absolute())
     if driver == "sec2":
         options["driver"] = None
-        if sys.platform == "linux":  # which knows where it is also after a change of directory
+        if sys.platform == "linux":  # which knows its path even after a change of directory
             path = str(Path(f"/proc/self/fd/{file.id.get_vfd_handle()}").readlink())
     else:
         options["driver"] = driver
     real = path % 0 if driver == "family" else path
     if not Path(real).exists():
-        raise _refused(f"the h5py file {path} is not there any more, and cannot be opened in a worker", _H5_HINT)
+        raise _rejected(f"the h5py file {path} does not exist any more", _H5_HINT)
     return _H5File(path, _identity(real), tuple(options.items()))
 
 
@@ -281,13 +281,15 @@ def _reduce_h5_attributes(found: Any) -> Any:
     h5py: Any = sys.modules["h5py"]
     name = h5py.h5i.get_name(found._id)
     if name is None:
-        raise _refused("attributes of an h5py object without a name cannot be found again in a worker", _H5_HINT)
+        raise _rejected("the h5py object of these attributes has no name by which a worker could find it", _H5_HINT)
     return _make_h5_attributes, (_h5_file(h5py.File(found._id)), name)
 
 
 def _refuse_h5_id(found: Any) -> Any:
-    # h5py would send the number, which is that of another object in a worker.
-    raise _refused(f"a {type(found).__name__} of h5py cannot be sent", "keep the h5py.File, Group or Dataset instead")
+    # h5py would send the number, which refers to another object in a worker.
+    raise _rejected(
+        f"a {type(found).__name__} of h5py is valid in one process only", "keep the h5py.File, Group or Dataset instead"
+    )
 
 
 def _make_h5(kind: Any, file: _H5File, name: str | None) -> Any:
@@ -309,7 +311,7 @@ def _open_h5(made: Any, file: _H5File, name: str | None) -> None:
 
 @functools.cache
 def _whole(file: _H5File) -> Any:
-    """Return the file that groups and datasets of this process are found in."""
+    """Return the file in which the groups and datasets of this process are looked up."""
     h5py: Any = importlib.import_module("h5py")
     made = h5py.File.__new__(h5py.File)
     _open_h5(made, file, None)
@@ -335,17 +337,17 @@ def _make_closed_h5(kind: Any) -> Any:
 
 _LMDB_HINT = "keep the lmdb.Environment in the dataset, and begin the transaction or open the database in the worker"
 _MAX_DBS = 128
-"""An environment does not tell how many named databases may be open; the memory for these is small."""
+"""Maximum number of named databases, which an environment does not report; the memory for these is small."""
 
 
 class LmdbHandles:
-    """The environments that a pickle has met: a transaction does not tell which one it is of."""
+    """The environments in a pickle so far: a transaction does not report which one it belongs to."""
 
     def __init__(self) -> None:
         self._environments: list[Any] = []
 
     def reducers(self, lmdb: Any) -> Iterator[tuple[type, Reduce]]:
-        """Yield the kinds of handles of LMDB, and how each is taken apart."""
+        """Yield the handle types of LMDB and their reducers."""
         yield lmdb.Environment, self._environment
         yield lmdb.Transaction, self._transaction
         yield lmdb._Database, _refuse_database
@@ -355,33 +357,33 @@ class LmdbHandles:
         try:
             path, flags = str(Path(environment.path()).absolute()), environment.flags()
         except lmdb.Error as error:
-            raise _refused(f"a closed lmdb.Environment cannot be sent: {error}", "set it to None") from error
+            raise _rejected(f"the lmdb.Environment is closed: {error}", "set it to None") from error
         self._environments.append(environment)
         options = {"map_size": environment.info()["map_size"], "max_readers": environment.max_readers(), **flags}
         data = str(Path(path, "data.mdb")) if flags["subdir"] else path
         return _make_environment, (path, (data, _identity(data)), options)
 
     def _transaction(self, transaction: Any) -> Any:
-        """Return how to begin a transaction again that reads: it sees what is there when the worker starts."""
+        """Return how to restart a read transaction: it sees the contents at the start of the worker."""
         lmdb: Any = sys.modules["lmdb"]
         for environment in self._environments:
             main = environment.open_db()
-            with contextlib.suppress(lmdb.Error):  # it is of another environment, or has ended
+            with contextlib.suppress(lmdb.Error):  # it belongs to another environment, or has ended
                 is_main = transaction.stat(main) == transaction.stat()
                 if not is_main or transaction.id() > environment.info()["last_txnid"]:
                     break
                 with transaction.cursor() as cursor:
                     buffers = cursor.first() and not isinstance(cursor.key(), bytes)
                 return _begin, (environment, buffers)
-        raise _refused(
-            "an lmdb.Transaction can be sent only if it reads the main database of an environment that is an earlier "
+        raise _rejected(
+            "an lmdb.Transaction must read the main database of an environment that is an earlier "
             "attribute of the dataset",
             _LMDB_HINT,
         )
 
 
 def _refuse_database(_: Any) -> Any:
-    raise _refused("a database handle of lmdb cannot be sent: it does not tell its name", _LMDB_HINT)
+    raise _rejected("a database handle of lmdb does not report its name", _LMDB_HINT)
 
 
 def _make_environment(path: str, data: tuple[str, tuple[int, int]], options: dict[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""What the script has set in modules, gathered for workers: they import the modules anew."""
+"""Gathers what the script has set in modules for workers, which import the modules themselves."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from antifreeze.payload._settings import Settings, Variables, interpreter_settin
 _NOT_VARIABLES = (FunctionType, BuiltinFunctionType, ModuleType, property, staticmethod, classmethod)
 _SCALARS = (bool, int, float, str)
 _WITHOUT_CONSTANTS = sys.stdlib_module_names | {"antifreeze", "torch", "numpy", "pyarrow"}
-"""Not looked into: they are set by functions."""
+"""Not examined: their settings are made by functions."""
 
 
 def gather_settings(by_value: set[str]) -> Settings:
-    """Return what workers shall find in modules, and in their interpreter, as it is here."""
+    """Return the settings of modules and of the interpreter that workers take over."""
     modules = {}
     own = [(name, module) for name, module in list(sys.modules.items()) if _is_own(name, module, by_value)]
     for name, module in own:
@@ -39,7 +39,7 @@ def gather_settings(by_value: set[str]) -> Settings:
 
 
 def _is_own(name: str, module: ModuleType, by_value: set[str]) -> bool:
-    """Tell whether a module is the user's own, and workers import it."""
+    """Return True if a module belongs to the user and workers import it."""
     if name in by_value or name in ("__main__", "__mp_main__") or name.partition(".")[0] == "antifreeze":
         return False
     is_module = issubclass(type(module), ModuleType)
@@ -64,10 +64,10 @@ def _without_functions(names: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _variables(names: Iterator[tuple[str, Any]]) -> Variables:
-    """Return what can be said of variables. Private ones are a module's own affair, and are not set from outside."""
+    """Return the values of public variables. Private ones are internal to a module, and are not set from outside."""
     values, bound = {}, []
     for name, value in names:
-        with contextlib.suppress(Exception):  # border: user's objects may do anything when they are looked at
+        with contextlib.suppress(Exception):  # border: user objects may do anything when inspected
             if is_data(value):
                 if not name.rpartition(".")[2].startswith("_"):
                     values[name] = pickle.dumps(value)
@@ -77,7 +77,7 @@ def _variables(names: Iterator[tuple[str, Any]]) -> Variables:
 
 
 def _libraries(users: list[ModuleType]) -> dict[str, ModuleType]:
-    """Return the libraries that modules of the user have by name, and those that these have."""
+    """Return the libraries that the user's modules reference by name, and those that these reference."""
     near = {id(found): found for user in users for found in _modules_in(user)}
     near |= {id(found): found for library in list(near.values()) for found in _modules_in(library)}
     return {name: module for module in near.values() if _has_constants(name := _name(module), module)}

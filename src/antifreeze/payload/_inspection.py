@@ -1,8 +1,8 @@
-"""Looking at the user's objects without running any of their code.
+"""Inspects the user's objects without running any of their code.
 
 ``getattr``, ``hasattr``, ``isinstance`` and ``vars`` run properties, ``__getattr__``, ``__getattribute__`` and
-``__class__`` of the object: a deprecated attribute warns, a lazy module is imported, a dead proxy raises. Only what is
-stored is looked at here.
+``__class__`` of the object: a deprecated attribute warns, a lazy module is imported, a dead proxy raises. These
+functions read only what is stored.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any
 _NOTHING = object()
 _STORED = (GetSetDescriptorType, MemberDescriptorType)
 
-# Not functions of ours around them: they are called for every module and class that there is.
+# Not wrapped in functions: they are called for every module and class.
 class_members: Callable[[type], Mapping[str, Any]] = vars(type)["__dict__"].__get__
-"""Return what a class itself defines."""
+"""Return the members that a class itself defines."""
 module_members: Callable[[ModuleType], dict[str, Any]] = class_members(ModuleType)["__dict__"].__get__
-"""Return what a module has, whether it was loaded or only prepared to be."""
+"""Return the members of a module, whether it is loaded or only prepared for lazy loading."""
 
 
 def find_in_class(kind: type, name: str) -> Any:
-    """Return what a class or its bases define under a name; None if nothing does."""
+    """Return what a class or its bases define under a name, or None."""
     return next(
         (found for base in kind.__mro__ if (found := class_members(base).get(name, _NOTHING)) is not _NOTHING), None
     )
@@ -36,7 +36,7 @@ def attributes(value: object) -> dict[str, Any]:
 
 
 def slots(value: object) -> Iterator[tuple[str, Any]]:
-    """Yield the attributes of an object that have a slot of their own, and are set."""
+    """Yield the attributes of an object that are stored in slots and are set."""
     for base in type(value).__mro__:
         if "__slots__" not in class_members(base):
             continue

@@ -1,4 +1,4 @@
-"""Where the parts of a payload lie in memory: what a worker needs to find them."""
+"""Where the parts of a payload are in memory, so that a worker can find them."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from antifreeze.ipc import Bytes, FilePart, map_bytes, map_part
 from antifreeze.payload._shared_list import SentList
 
 BytesAt = tuple[int, int] | FilePart
-"""Where some bytes stand: from a place on in the payload, so many; or in a file."""
+"""Location of some bytes: offset and size in the payload, or a part of a file."""
 
 
-def bytes_at(places: list[BytesAt], payload: int, handles: list[int]) -> list[Bytes]:
-    """Return the bytes at these places; what is written to the payload's is the writer's own."""
+def bytes_at(locations: list[BytesAt], payload: int, handles: list[int]) -> list[Bytes]:
+    """Return the bytes at these locations. The payload is mapped copy-on-write: writes stay in this process."""
     memory = map_bytes(payload, os.fstat(payload).st_size, "c")
-    return [map_part(p, handles) if isinstance(p, FilePart) else memory[p[0] : sum(p)] for p in places]
+    return [map_part(p, handles) if isinstance(p, FilePart) else memory[p[0] : sum(p)] for p in locations]
 
 
 class PayloadLayout(NamedTuple):
-    """Where a program is found. The payload's descriptor comes with the message, and those of handed-down handles."""
+    """Where a program is. The descriptors of the payload and of transferred handles are sent with the message."""
 
     pieces: list[BytesAt]
-    """The program's pickle comes first, then its buffers, and those of large lists at the end."""
+    """The program's pickle, then its buffers, then those of large lists."""
     lists: list[SentList]
     tracker: int
-    """Which handle leads to the trainer's tracker of named memory; -1 if it has none."""
+    """Index of the handle of the trainer's resource tracker; -1 if it has none."""

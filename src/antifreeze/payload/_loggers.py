@@ -1,4 +1,4 @@
-"""Loggers of a worker, set up as those of the trainer: what user code logs there must not vanish."""
+"""Configures the loggers of a worker like those of the trainer, so that logs of user code are not lost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class _Output(NamedTuple):
     """A handler that writes to a stream of the process, or to a file."""
 
     target: str
-    """``stdout``, ``stderr`` or a path, which begins with a slash."""
+    """``stdout``, ``stderr`` or an absolute path."""
     encoding: str | None
     level: int
     formatter: Any
@@ -23,24 +23,24 @@ class _Output(NamedTuple):
 
 
 class Log(NamedTuple):
-    """How a logger is set up."""
+    """The configuration of a logger."""
 
     name: str
     level: int
     propagate: bool
     disabled: bool
     outputs: list[bytes]
-    """Each pickled by itself: their formatters and filters may be of classes that a worker does not have."""
+    """Each is pickled separately: formatters and filters may be of classes that a worker does not have."""
 
 
 def log_settings() -> list[Log]:
-    """Return how loggers are set up in this process, as far as a worker can have the same."""
+    """Return the configuration of the loggers of this process, as far as a worker can have the same."""
     others = [found for found in list(logging.root.manager.loggerDict.values()) if isinstance(found, logging.Logger)]
     found = []
     for logger in (logging.root, *others):
         outputs = []
         for output in filter(None, map(_output, list(logger.handlers))):
-            with contextlib.suppress(Exception):  # border: formatters and filters are the user's, and may not travel
+            with contextlib.suppress(Exception):  # border: formatters and filters of the user may not be picklable
                 outputs.append(pickle.dumps(output))
         if logger is logging.root or logger.level or outputs or logger.disabled or not logger.propagate:
             found.append(Log(logger.name, logger.level, logger.propagate, logger.disabled, outputs))
@@ -60,14 +60,14 @@ def _output(handler: logging.Handler) -> _Output | None:
 
 
 def set_logs(settings: list[Log]) -> None:
-    """Set loggers up. One that has handlers got them while a module was imported, and keeps them as they are."""
+    """Configure loggers. One that has handlers got them during an import, and keeps them."""
     for log in settings:
         logger = logging.root if log.name == logging.root.name else logging.getLogger(log.name)
         logger.setLevel(log.level)
         logger.propagate, logger.disabled = log.propagate, log.disabled
         if not logger.handlers:
             for blob in log.outputs:
-                with contextlib.suppress(Exception):  # border: of classes that are not here
+                with contextlib.suppress(Exception):  # border: classes that do not exist here
                     logger.addHandler(_made(rebuilt(blob)))
 
 

@@ -1,4 +1,4 @@
-"""Whether workers will import torch (then the fork server does it once for all), and which modules are the user's."""
+"""Decides whether workers will import torch (then the fork server does it once), and which modules are the user's."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from antifreeze.payload._inspection import class_members, module_members
 
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _INSTALLED = ("site-packages", "dist-packages")
-_MOST = 500
-_NOT_LOOKED_AT = sys.stdlib_module_names | {"antifreeze"}
-"""Torch patches functions of its own into the standard library."""
+_MAX_MODULES = 500
+_NOT_EXAMINED = sys.stdlib_module_names | {"antifreeze"}
+"""Torch patches its functions into the standard library."""
 
 
 def needs_torch(names: Iterable[str]) -> bool:
-    """Tell whether any of these modules is of torch, or has something of torch among its names.
+    """Return True if any of these modules belongs to torch, or references something of torch.
 
-    A guess that only changes how fast workers start: a module that is not found out imports torch by itself.
+    A guess that only affects startup time: a module that is missed imports torch itself.
     """
     if "torch" not in sys.modules:
         return False
     queue, seen = list(names), set[str]()
-    while queue and len(seen) < _MOST:
+    while queue and len(seen) < _MAX_MODULES:
         name = queue.pop()
-        if name in seen or name.partition(".")[0] in _NOT_LOOKED_AT:
+        if name in seen or name.partition(".")[0] in _NOT_EXAMINED:
             continue
         seen.add(name)
         if name.partition(".")[0] == "torch":
             return True
         module = sys.modules.get(name)
-        # What a script or a notebook has imported is not needed by what was taken from it by value.
+        # What is sent by value does not need all imports of its script or notebook.
         if module is None or name == "__main__":
             continue
         uses = {_module_of(value) for value in list(module_members(module).values())} - {""}
@@ -49,9 +49,9 @@ def needs_torch(names: Iterable[str]) -> bool:
 
 
 def own_sources(by_value: Collection[str], names: Iterable[str] | None = None) -> dict[str, tuple[int, int]]:
-    """Return when the files of the user's own modules, or of those with these names, were changed, and their sizes.
+    """Return modification times and sizes of the source files of the user's modules, or of the modules ``names``.
 
-    A process that has imported one of them must not be used after it was edited and loaded again.
+    A process that has imported one of them must not be reused after the file was edited.
     """
     found = {}
     for name in list(sys.modules) if names is None else names:
@@ -78,7 +78,7 @@ def _module_of(value: Any) -> str:
 
 
 def is_library(module: ModuleType) -> bool:
-    """Tell whether a module is not the user's own: installed, of the standard library, or without a file."""
+    """Return True if a module is not the user's: installed, of the standard library, or without a file."""
     file = module_members(module).get("__file__")
     return not isinstance(file, str) or _is_installed(file)
 
@@ -91,6 +91,6 @@ def _is_installed(file: str) -> bool:
 
 @functools.cache
 def _installed_folders() -> tuple[str, ...]:
-    """Return the folders of the path that an installer has filled, such as by ``pip install --target``."""
+    """Return the directories on ``sys.path`` that an installer has filled, for example ``pip install --target``."""
     found = {os.path.abspath(entry) for entry in sys.path if entry}  # noqa: PTH100  as modules have it in __file__
     return tuple(entry + os.sep for entry in found if any(Path(entry).glob("*.dist-info")))

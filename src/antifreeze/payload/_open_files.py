@@ -1,6 +1,6 @@
-"""Open files, opened again in a worker: those for reading where the trainer's was, those for appending at their end.
+"""Reopens open files in a worker: those for reading at the same offset, those for appending at their end.
 
-A file that is open for writing in any other mode is refused: two processes would write over each other.
+A file that is open for writing in any other mode is rejected: two processes would overwrite each other.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from antifreeze.payload._reopen import reopen_in_worker
 
 _BUFFERED = (io.BufferedReader, io.BufferedWriter, io.BufferedRandom)
 _STREAMS = ("stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__")
-_HINT = "open it in the worker; a log can be opened with mode 'a', and is then appended to by all processes"
+_HINT = "open it in the worker; open a log with mode 'a', so that all processes append to it"
 _NEWLINES = (None, "", "\n", "\r\n", "\r")
 _LINE_ENDS = (rb"\r(?!\n)", rb"\r\n", rb"(?<!\r)\n")
 _PROBED_NBYTES = 1 << 24
-"""How far a text is searched for lines that show how their ends are read."""
+"""How far a file is searched for lines that reveal its newline mode."""
 
 
 class _Text(NamedTuple):
@@ -40,11 +40,11 @@ class _Text(NamedTuple):
 
 
 class OpenFile(NamedTuple):
-    """What it takes to open a file again."""
+    """What is needed to reopen a file."""
 
     path: str
     identity: tuple[int, int]
-    """Device and number: a file can be replaced by another one of its name."""
+    """Device and inode: a file can be replaced by another one of the same name."""
     mode: str
     position: int | None
     buffered: bool
@@ -52,7 +52,7 @@ class OpenFile(NamedTuple):
 
 
 def reduce_file(file: Any) -> Any:
-    """Return how to open a file again; NotImplemented if it is none that has a path."""
+    """Return how to reopen a file; NotImplemented if it has no path."""
     for name in _STREAMS:
         if file is getattr(sys, name):
             return getattr, (sys, name)
@@ -76,7 +76,7 @@ def reduce_file(file: Any) -> Any:
     status = os.fstat(raw.fileno())
     try:
         position = file.tell() if raw.readable() else None
-    except OSError:  # in the middle of a loop over its lines
+    except OSError:  # during iteration over its lines
         return NotImplemented
     text = _text(file, path, is_log="a" in raw.mode) if isinstance(file, io.TextIOWrapper) else None
     return make_file, (OpenFile(path, (status.st_dev, status.st_ino), raw.mode, position, buffer is not raw, text),)
@@ -90,39 +90,39 @@ def _path(raw: io.FileIO) -> str | None:
 
 
 def _text(file: io.TextIOWrapper, path: str, *, is_log: bool) -> _Text:
-    # A log is flushed at every line: lines of several workers do not mix, and none is lost with its worker.
+    # A log is flushed at every line: lines of several workers do not mix, and none is lost when a worker exits.
     newline = None if is_log else _newline(file, path)
     return _Text(file.encoding, file.errors, newline, is_log or file.line_buffering)
 
 
 def _newline(file: io.TextIOWrapper, path: str) -> str | None:
-    """Return the argument ``newline`` that a file was opened with, which it does not tell, from how it reads a line."""
+    """Return the argument ``newline`` of a file, which it does not report, from how it reads a line."""
     with open(path, "rb", opener=regular_opener) as probe:
         if not os.fstat(probe.fileno()).st_size:
             return None
         with mmap.mmap(probe.fileno(), 0, access=mmap.ACCESS_READ) as content:
             if content.find(b"\r", 0, _PROBED_NBYTES) < 0:
-                return None  # Any would read the same.
+                return None  # all modes read the same
             found = [re.compile(end).search(content, 0, _PROBED_NBYTES) for end in _LINE_ENDS]
-            places = [match.start() for match in found if match]
+            offsets = [match.start() for match in found if match]
             del found
     before = file.tell()
     try:
         with contextlib.suppress(ValueError):  # UnicodeError: an encoding in which this is not the start of a letter
-            lines = _lines_at(file, places)
+            lines = _lines_at(file, offsets)
             for newline in _NEWLINES:
                 with open(path, encoding=file.encoding, errors=file.errors, newline=newline) as other:  # noqa: PTH123
-                    if _lines_at(other, places) == lines:
+                    if _lines_at(other, offsets) == lines:
                         return newline
     finally:
         file.seek(before)
     return None
 
 
-def _lines_at(file: Any, places: list[int]) -> list[str]:
+def _lines_at(file: Any, offsets: list[int]) -> list[str]:
     lines = []
-    for place in places:
-        file.seek(place)
+    for offset in offsets:
+        file.seek(offset)
         lines += [file.readline(), file.readline()]
     return lines
 
@@ -135,10 +135,10 @@ def make_file(found: OpenFile) -> Any:
         options |= {"encoding": found.text.encoding, "errors": found.text.errors, "newline": found.text.newline}
     file: Any = open(found.path, kind, **options)  # noqa: PTH123, SIM115  the dataset's, to close
     status = os.fstat(file.fileno())
-    # A log may have been rotated since.
+    # A log may have been rotated in the meantime.
     if found.mode == "rb" and (status.st_dev, status.st_ino) != found.identity:
         file.close()
-        raise FileNotFoundError(errno.ENOENT, "the file that the dataset has open was replaced by another", found.path)
+        raise FileNotFoundError(errno.ENOENT, "the file that the dataset has open was replaced", found.path)
     if found.text is not None and found.text.line_buffering:
         file.reconfigure(line_buffering=True)
     if found.position is not None:
@@ -154,11 +154,11 @@ def _fileno(raw: io.FileIO | None) -> int:
 
 
 def _reopen(raw: io.FileIO | None) -> None:
-    """Give a file a description, and so an offset, that it shares with no other process, under the same number."""
+    """Give a file its own file description, and so its own offset, under the same descriptor number."""
     if (fd := _fileno(raw)) < 0:
         return
     flags = fcntl.fcntl(fd, fcntl.F_GETFL) & (os.O_ACCMODE | os.O_APPEND)
-    fresh = os.open(f"/proc/self/fd/{fd}", flags | os.O_CLOEXEC)  # the same file, whatever its name is by now
+    fresh = os.open(f"/proc/self/fd/{fd}", flags | os.O_CLOEXEC)  # the same file, even if it was renamed
     try:
         os.lseek(fresh, os.lseek(fd, 0, os.SEEK_CUR), os.SEEK_SET)
         os.dup2(fresh, fd, inheritable=False)

@@ -1,7 +1,7 @@
-"""Functions of libraries that the trainer has replaced, replaced in a worker too: a fork would have inherited them.
+"""Applies the trainer's replacements of library functions in a worker: a fork would have inherited them.
 
-What a replacement calls is often the original, by another name. That name leads to the replacement in every process
-that has it, so an original is sent as what was there before (``original``).
+A replacement often calls the original by another name. In every process that applies the replacement, the original's
+import path leads to the replacement, so originals are sent as a reference to the previous value (``original``).
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ _applied: dict[tuple[str, str], Patch] = {}
 
 
 class Patch(NamedTuple):
-    """Something that stands in a module in place of what the module had when it was imported."""
+    """A replacement of what a module had when it was imported."""
 
     module: str
     name: str
-    """Methods are called ``Class.name``."""
+    """``Class.name`` for methods."""
     blob: bytes
-    """A pickle of it, which is loaded when its module is imported, and not at all if it is not."""
+    """Its pickle, loaded only when its module is imported."""
 
 
 def apply_patches(patches: Iterable[Patch]) -> None:
-    """Replace what is there already, and the rest when its module is imported; put back what is replaced no more.
+    """Apply patches now, or when their module is imported; restore what is no longer replaced.
 
-    A process may get these twice: once when it was a template, and once when it has become a worker.
+    A process may call this twice: as a template, and after it was forked as a worker.
     """
     latest = {(patch.module, patch.name): patch for patch in patches}
-    for place in _applied.keys() - latest.keys():
-        del _applied[place]
-        _put_back(*place)
-    for place, patch in latest.items():
-        if _applied.get(place) == patch:
+    for key in _applied.keys() - latest.keys():
+        del _applied[key]
+        _restore(*key)
+    for key, patch in latest.items():
+        if _applied.get(key) == patch:
             continue
-        _applied[place] = patch
+        _applied[key] = patch
         if patch.module in sys.modules:
             _apply(patch)
         else:
@@ -56,22 +56,22 @@ def apply_patches(patches: Iterable[Patch]) -> None:
 
 
 def _apply(patch: Patch) -> None:
-    place = patch.module, patch.name
-    if _applied.get(place) is not patch:  # another one has come before the module was imported
+    key = patch.module, patch.name
+    if _applied.get(key) is not patch:  # it was superseded before the module was imported
         return
     try:
-        owner, name = _owner(*place)
-        # Order: before the replacement is loaded, which may ask for it.
-        _originals.setdefault(place, _members(owner).get(name, _MISSING))
+        owner, name = _owner(*key)
+        # Order: before the replacement is loaded, which may refer to it.
+        _originals.setdefault(key, _members(owner).get(name, _MISSING))
         setattr(owner, name, pickle.loads(patch.blob))  # noqa: S301  the trainer's own objects
     except Exception as error:  # noqa: BLE001  border: classes that cannot be changed, code that cannot be rebuilt
         logger.warning(
-            "antifreeze: %s.%s was replaced in the trainer, but not in a worker: %s: %s",
-            *(*place, type(error).__name__, error),
+            "antifreeze: %s.%s was replaced in the trainer, but could not be replaced in a worker: %s: %s",
+            *(*key, type(error).__name__, error),
         )
 
 
-def _put_back(module: str, name: str) -> None:
+def _restore(module: str, name: str) -> None:
     found = _originals.pop((module, name), None)
     if found is None:  # its module was never imported
         return

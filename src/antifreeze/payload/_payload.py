@@ -1,4 +1,4 @@
-"""The program, taken apart once for all workers: large buffers stand in one piece of memory that they share."""
+"""Pickles the program once for all workers; large buffers are in one shared memory segment."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ logger = get_logger()
 _memcmp = ctypes.CDLL(None).memcmp
 _memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 _LARGE = 1 << 16
-"""What takes as much and stands in a file is not copied."""
+"""Buffers of at least this size that are mapped from a file are not copied."""
 _ALIGN = 64
 _TORCH_TEXT = pickle.SHORT_BINUNICODE + b"\x05torch"
 _CHUNK = 1 << 26
 _NOT_SHARED = (
-    "antifreeze: %s bytes of the dataset stand in memory that processes share, but workers get a copy: no file that is "
-    "open here leads to it. What is written to it later is not seen on the other side. tensor.share_memory_(), "
-    "multiprocessing.Array and multiprocessing.shared_memory make memory that stays shared"
+    "antifreeze: %s bytes of the dataset are in shared memory that workers cannot reopen; each worker gets a private "
+    "copy, and later writes are not seen on the other side. Use tensor.share_memory_(), multiprocessing.Array or "
+    "multiprocessing.shared_memory for memory that stays shared"
 )
 
 
 class Payload:
-    """What every worker of a loader is started with. Closes its memory when nobody needs it any more."""
+    """What every worker of a loader is started with. Closes its memory when it is no longer referenced."""
 
     def __init__(
         self, fd: int, layout: PayloadLayout, transfer: HandleTransfer, modules: tuple[str, ...], found: _Found
@@ -50,36 +50,34 @@ class Payload:
         self.fd, self.layout, self.modules = fd, layout, modules
         self.libraries = found.libraries
         self.per_worker_reason = found.per_worker_reason
-        """Why each worker has to load this for itself, in a sentence; empty if it may be a fork of one that has."""
+        """Why each worker has to load this itself, as a sentence; "" if a template process can."""
         self._transfer = transfer
         self._found = replace(found, buffers=[])  # which are the user's, and may be large
         self._memory = map_bytes(fd, os.fstat(fd).st_size, "c")
 
     def fds(self) -> list[int]:
-        """Return descriptors to send along, for the receiver; the channel closes them."""
+        """Return descriptors to send to the receiver; the channel closes them."""
         return [os.dup(fd) for fd in (self.fd, *self._transfer.fds)]
 
     def is_same(self, found: _Found) -> bool:
-        """True if the same program was taken apart again: nothing of it was changed in the meantime."""
+        """True if ``found`` is the same program, unchanged."""
         if self.fd < 0 or not found.is_alike(self._found):
             return False
-        places = zip(found.buffers, self.layout.pieces, strict=True)
-        copies = [
-            (raw, self._memory[place[0] : sum(place)]) for raw, place in places if not isinstance(place, FilePart)
-        ]
+        pairs = zip(found.buffers, self.layout.pieces, strict=True)
+        copies = [(raw, self._memory[piece[0] : sum(piece)]) for raw, piece in pairs if not isinstance(piece, FilePart)]
         return all(_are_equal(raw, copy) for raw, copy in copies)
 
     def lists(self) -> Lists:
-        """Return large lists that need not be looked at item by item, if they are found again."""
-        places = iter(self.layout.pieces[len(self.layout.pieces) - sum(s.num_buffers for s in self.layout.lists) :])
+        """Return the large lists, so that unchanged ones need not be encoded again."""
+        pieces = iter(self.layout.pieces[len(self.layout.pieces) - sum(s.num_buffers for s in self.layout.lists) :])
         raws = []
         for sent in self.layout.lists:
-            taken: Any = itertools.islice(places, sent.num_buffers)
+            taken: Any = itertools.islice(pieces, sent.num_buffers)
             raws.append([self._memory[start : start + nbytes] for start, nbytes in taken])
         return Lists(self._found.snapshots, self.layout.lists, raws)
 
     def close(self) -> None:
-        """Let go of the memory; workers that live keep theirs. May be called twice."""
+        """Release the memory; running workers keep theirs. May be called twice."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -91,10 +89,10 @@ class Payload:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A program that was taken apart, before anything of it is copied."""
+    """A pickled program, before its buffers are copied."""
 
     buffers: list[Any]
-    """Its pickle, then the memory beside that."""
+    """Its pickle, then its out-of-band buffers."""
     pieces: list[BytesAt]
     nbytes: int
     lists: list[SentList]
@@ -102,11 +100,11 @@ class _Found:
     modules: tuple[str, ...]
     handles: list[Any]
     snapshots: list[list[Any]]
-    """The items of large lists as they were. None of these can change, so that the same ones are the same list."""
+    """The items of large lists. They are immutable, so a list with the same items is the same list."""
     per_worker_reason: str
 
     def is_alike(self, other: _Found) -> bool:
-        """True if the two differ in the content of their buffers at the most."""
+        """True if the two differ at most in the content of their buffers."""
         return (
             self.pieces == other.pieces
             and self.lists == other.lists
@@ -117,8 +115,8 @@ class _Found:
 
 
 def _are_equal(one: Any, other: Any) -> bool:
-    places = one.ctypes.data, other.ctypes.data
-    return one.nbytes == other.nbytes and (places[0] == places[1] or not _memcmp(*places, one.nbytes))
+    addresses = one.ctypes.data, other.ctypes.data
+    return one.nbytes == other.nbytes and (addresses[0] == addresses[1] or not _memcmp(*addresses, one.nbytes))
 
 
 def make_payload(
@@ -127,14 +125,14 @@ def make_payload(
     before: Payload | None = None,
     replaced: AbstractSet[tuple[str, str]] = frozenset(),
 ) -> Payload:
-    """Take a program apart; return ``before`` if that is the same one.
+    """Pickle a program; return ``before`` if that is the same one.
 
     ``by_value`` names modules that exist only in this process, ``replaced`` what was replaced in libraries.
     """
     transfer = HandleTransfer()
     fd = -1
     try:
-        found = _taken_apart(program, by_value, transfer, before, replaced)
+        found = _pickled(program, by_value, transfer, before, replaced)
         if before is not None and before.is_same(found):
             transfer.close()
             return before
@@ -153,7 +151,7 @@ def make_payload(
     return Payload(fd, PayloadLayout(found.pieces, found.lists, tracker), transfer, found.modules, found)
 
 
-def _taken_apart(
+def _pickled(
     program: Any,
     by_value: set[str],
     transfer: HandleTransfer,
@@ -169,8 +167,8 @@ def _taken_apart(
             raise explained(program, error) from error
     lists = pickler.lists
     columns = [np.ascontiguousarray(raw).view(np.uint8) for raws in lists.raws for raw in raws]
-    buffers = [np.frombuffer(file.getbuffer(), np.uint8), *pickler.beside.raws, *columns]
-    pieces, nbytes = _layout(buffers, pickler.beside.mappings, num_own=len(columns))
+    buffers = [np.frombuffer(file.getbuffer(), np.uint8), *pickler.out_of_band.raws, *columns]
+    pieces, nbytes = _layout(buffers, pickler.out_of_band.mappings, num_own=len(columns))
     libraries = ("torch",) if _uses_torch(pickler.modules, file) else getattr(program, "modules", ())
     modules = tuple(name for name in pickler.modules if name not in {"__main__", "__mp_main__", *by_value})
     return _Found(
@@ -187,16 +185,16 @@ def _taken_apart(
 
 
 def _uses_torch(modules: Iterable[str], file: io.BytesIO) -> bool:
-    """Guess whether workers will import torch: a module may have it, or the text "torch" be a setting.
+    """Guess whether workers will import torch: a module may use it, or the string "torch" may be a setting.
 
-    A table of Hugging Face that delivers tensors has the text, and imports torch with its first row.
+    A Hugging Face dataset that returns tensors holds the string, and imports torch with its first row.
     """
     file.seek(0)
     return needs_torch(modules) or ("torch" in sys.modules and _TORCH_TEXT in file.read(1 << 20))
 
 
 def _layout(raws: list[Any], mappings: Mappings, *, num_own: int) -> tuple[list[BytesAt], int]:
-    """Return where each buffer is put, and how much memory is needed beside files; the last ``num_own`` are ours."""
+    """Return the location of each buffer, and the size of the payload; the last ``num_own`` buffers are ours."""
     pieces: list[BytesAt] = []
     start = 0
     for left, raw in zip(range(len(raws), 0, -1), raws, strict=True):

@@ -1,7 +1,7 @@
-"""The one pickler for what goes to a worker, with all that it adds to cloudpickle.
+"""The pickler for everything that is sent to a worker; extends cloudpickle.
 
-Large buffers are put beside the pickle, in shared memory. Objects that belong to one process are taken apart by the
-reducers of ``antifreeze.worker``. Functions and classes of modules that workers cannot import travel by value.
+Large buffers are stored out of band, in shared memory. Objects that belong to one process are handled by the
+reducers of this package. Functions and classes of modules that workers cannot import are sent by value.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ _CODE = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)
 _Reduce = Callable[[Any], Any]
 
 
-class _Beside:
-    """Buffers that stand beside a pickle."""
+class _OutOfBand:
+    """Out-of-band buffers of a pickle."""
 
     def __init__(self, transfer: HandleTransfer) -> None:
         self.mappings = Mappings(transfer.duplicate_for_child)
         self.raws: list[Any] = []
 
-    def leave_inside(self, buffer: pickle.PickleBuffer) -> bool:
-        """Take a buffer, unless it is small and nobody else writes to it."""
+    def keep_in_band(self, buffer: pickle.PickleBuffer) -> bool:
+        """Store a buffer out of band, unless it is small and not shared with other processes."""
         raw = buffer.raw()
-        if raw.nbytes < _SMALL and not self.mappings.any_shared:  # of these, a dataset may have millions
+        if raw.nbytes < _SMALL and not self.mappings.any_shared:  # a dataset may have millions of these
             return True
         memory = np.frombuffer(raw, np.uint8)
         if raw.nbytes < _SMALL and not self.mappings.is_shared(memory):
@@ -58,7 +58,7 @@ class _Beside:
 
 
 class Lists:
-    """Large lists that travel as columns, beside the pickle."""
+    """Large lists that are sent as columns, outside the pickle."""
 
     def __init__(self, before: list[list[Any]], columns: list[SentList], raws: list[list[Any]]) -> None:
         self._numbers: dict[int, int | None] = {}
@@ -69,9 +69,9 @@ class Lists:
         self._before = list(zip(before, columns, raws, strict=True))
 
     def number_of(self, items: list[Any]) -> int | None:
-        """Return the number of a list that travels as columns; None if it has to be pickled."""
+        """Return the number of a list that is sent as columns; None if it has to be pickled."""
         if id(items) not in self._numbers:
-            self._held.append(items)  # so that no other one gets its id
+            self._held.append(items)  # so that its id is not reused
             self._numbers[id(items)] = self._take(items)
         return self._numbers[id(items)]
 
@@ -95,14 +95,14 @@ class Lists:
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
-    """Takes apart whatever a dataset may hold.
+    """Pickles whatever a dataset may hold.
 
     Args:
-        file: Where the pickle is written to.
-        handing: Takes descriptors that come along.
-        lists: Takes large lists.
-        replaced: Where something stands in place of what was imported, by module and name.
-        is_replacement: Whether what is taken apart is to take such a place in a worker.
+        file: Where the pickle is written.
+        transfer: Collects descriptors that are sent along.
+        lists: Collects large lists.
+        replaced: Module and name of everything that was replaced since its import.
+        is_replacement: Whether the object replaces another one in a worker.
     """
 
     def __init__(
@@ -114,27 +114,27 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
         replaced: AbstractSet[tuple[str, str]] = frozenset(),
         is_replacement: bool = False,
     ) -> None:
-        # Not a method of its own: the pickler would be in a cycle, and with it all that it has seen.
-        self.beside = _Beside(transfer)
-        super().__init__(file, protocol=5, buffer_callback=self.beside.leave_inside)
+        # Not a bound method of this class: the pickler would be in a reference cycle, with everything it has seen.
+        self.out_of_band = _OutOfBand(transfer)
+        super().__init__(file, protocol=5, buffer_callback=self.out_of_band.keep_in_band)
         self._transfer = transfer
         self._replaced, self._is_replacement = replaced, is_replacement
         self._reducers: dict[type, _Reduce | None] = {}
         self.lists = lists or Lists([], [], [])
         self.modules: dict[str, None] = {}
-        """Those that a worker imports, in the order in which they were found."""
+        """Modules that a worker imports, in the order in which they were found."""
         self.per_worker_reason = ""
-        """Why the payload has to be loaded in each worker, and not in a process that workers are forked from."""
+        """Why the payload has to be loaded in each worker, and not in a template process."""
         self.last: Any = None
-        """What was taken apart last. If that fails, it is what cannot be sent."""
+        """The object being pickled. After an error, it is the one that cannot be sent."""
 
     def persistent_id(self, obj: Any) -> int | None:
-        # Asked for every object there is: nothing else may come first.
+        # Called for every object: the cheapest check comes first.
         return self.lists.number_of(obj) if type(obj) is list and len(obj) >= LARGE else None
 
     def reducer_override(self, obj: Any) -> Any:
-        # Order: called for every object that is no number, text or plain container. A dataset may have millions of
-        # them, of a few kinds, and nearly all are left to pickle.
+        # Order: called for every object that is not a number, string or plain container. A dataset may have millions of
+        # them, of a few types, and nearly all are left to pickle.
         self.last = obj
         try:
             reduce = self._reducers[type(obj)]
@@ -147,11 +147,11 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
             return self._reduce_code(obj) if issubclass(type(obj), _CODE) else NotImplemented
         if not self.per_worker_reason and reduced[0] in PER_WORKER:
             what = PER_WORKER[reduced[0]]
-            self.per_worker_reason = f"the dataset holds {what}, which each worker has to open for itself"
+            self.per_worker_reason = f"the dataset holds {what}, which each worker has to open itself"
         return reduced
 
     def _find(self, kind: type) -> _Reduce | None:
-        """Return what takes apart objects of a kind, if pickle does not; it may turn out to know better."""
+        """Return a reducer for objects of a type, or None; the reducer may return NotImplemented."""
         if kind.__name__ in ("Tensor", "Parameter") and kind.__module__.partition(".")[0] == "torch":
             self.modules["torch"] = None
             return lambda obj: reduce_tensor(obj) if is_tensor(obj) else NotImplemented
@@ -164,8 +164,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
     def _reduce_code(self, obj: Any) -> Any:
         if is_original(obj, self._replaced):
             return original, (obj.__module__, obj.__qualname__)
-        if self._is_replacement and isinstance(obj, types.FunctionType) and _place(obj) in self._replaced:
-            # It has taken the name of what it replaces (functools.wraps): in a worker that is another function.
+        if self._is_replacement and isinstance(obj, types.FunctionType) and _key(obj) in self._replaced:
+            # It has the name of what it replaces (functools.wraps), which in a worker is another function.
             return self._dynamic_function_reduce(obj)
         module = obj.__name__ if isinstance(obj, types.ModuleType) else getattr(obj, "__module__", None)
         self.modules[str(module or obj.__name__)] = None
@@ -175,7 +175,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
         return reduced
 
 
-def _place(function: Any) -> tuple[str, str]:
+def _key(function: Any) -> tuple[str, str]:
     return function.__module__, function.__qualname__
 
 
@@ -184,7 +184,7 @@ def _left_to_cloudpickle(_: Any) -> Any:
 
 
 def _add_names_of_classes(function: types.FunctionType, reduced: tuple[Any, ...]) -> None:
-    """Have a function bring along what classes that it defines look up in their bodies: cloudpickle leaves it out."""
+    """Add the globals that classes defined in a function use in their bodies: cloudpickle omits them."""
     state = reduced[2] if len(reduced) > 2 else None
     known = state[1].get("__globals__") if isinstance(state, tuple) and isinstance(state[1], dict) else None
     if isinstance(known, dict):
@@ -201,16 +201,16 @@ def _names_in_classes(code: types.CodeType) -> Iterator[str]:
 
 
 def dump_replacement(value: Any, replaced: AbstractSet[tuple[str, str]]) -> bytes:
-    """Return the pickle of a function, class or mock that is to take the place of another in a worker."""
+    """Return the pickle of a function, class or mock that replaces another one in a worker."""
     transfer, file = HandleTransfer(), io.BytesIO()
     pickler = Pickler(file, transfer, replaced=replaced, is_replacement=True)
     try:
         with spawning(transfer):
             pickler.dump(value)
-        if pickler.beside.raws or pickler.lists.raws or transfer.fds:
+        if pickler.out_of_band.raws or pickler.lists.raws or transfer.fds:
             raise NotPicklable("it holds large arrays or handles", path="")
-        if isinstance(value, functools._lru_cache_wrapper) and _place(value) in replaced:
-            raise NotPicklable("its cache has taken the name of what it replaces", path="")
+        if isinstance(value, functools._lru_cache_wrapper) and _key(value) in replaced:
+            raise NotPicklable("it is a cached function with the name of what it replaces", path="")
     finally:
         transfer.close()
     return file.getvalue()
@@ -218,7 +218,7 @@ def dump_replacement(value: Any, replaced: AbstractSet[tuple[str, str]]) -> byte
 
 @contextlib.contextmanager
 def spawning(transfer: HandleTransfer) -> Iterator[None]:
-    """Let queues and shared values of multiprocessing be taken apart: they refuse unless a process is being started."""
+    """Allow pickling of multiprocessing's queues and shared values, which they refuse unless a process is spawned."""
     context: Any = multiprocessing.context
     before = context.get_spawning_popen()
     context.set_spawning_popen(transfer)
@@ -231,7 +231,7 @@ def spawning(transfer: HandleTransfer) -> Iterator[None]:
 @contextlib.contextmanager
 def registered(by_value: set[str]) -> Iterator[None]:
     """Send functions and classes of these modules by value."""
-    # In a process that multiprocessing has spawned, the script's own classes are of this module.
+    # In a process that multiprocessing has spawned, the classes of the script are in this module.
     modules = [sys.modules[name] for name in {*by_value, "__mp_main__"} if name in sys.modules]
     fresh = [m for m in modules if m.__name__ not in cloudpickle.list_registry_pickle_by_value()]
     for module in fresh:

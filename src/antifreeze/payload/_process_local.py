@@ -1,8 +1,8 @@
-"""What takes the place, in a worker, of objects that belong to one process: locks, pools, handles.
+"""Replaces objects that belong to one process (locks, pools, handles) in a worker.
 
-Under fork such objects were copied as they stood, locked or with threads that did not come along. Here each has a
-meaning of its own in a worker: a fresh lock, a fresh pool. Locks of multiprocessing exclude the workers of one loader
-from each other; the kernel frees them when their holder dies.
+A fork copies such objects in their current state: locked, or with threads that do not exist in the child. Here a worker
+gets a fresh lock or a fresh pool instead. Locks of multiprocessing exclude the workers of one loader from each other;
+the kernel releases them when their holder exits.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from typing import Any
 from antifreeze.payload._databases import LmdbHandles
 from antifreeze.payload._reducers import Reduce, rebuilder
 
-_LOOK_S = 0.001
-_LONGEST_LOOK_S = 0.05
+_LOCK_INTERVAL_S = 0.001
+_MAX_LOCK_INTERVAL_S = 0.05
 _TRACKER = "multiprocessing.resource_tracker"
 _handles: list[int] = []
 _shared: set[int] = set()
-"""Descriptors that workers have in common on purpose: of queues, pipes and locks, and of the tracker."""
+"""Descriptors that workers share on purpose: those of queues, pipes, locks and the resource tracker."""
 
 
 def shared_handles() -> frozenset[int]:
-    """Return the descriptors that workers are meant to have in common."""
+    """Return the descriptors that workers share on purpose."""
     return frozenset(_shared)
 
 
 @contextlib.contextmanager
 def received_handles(fds: list[int], tracker: int) -> Iterator[None]:
-    """Make descriptors that came with the payload available to the objects that are rebuilt from it, then close them.
+    """Make descriptors that were sent with the payload available to the objects rebuilt from it, then close them.
 
-    One of them may lead to the process in which multiprocessing writes down what has a name: the trainer's own. A
-    worker that had another would give up the trainer's shared memory at its end.
+    One of them may be that of the trainer's resource tracker, which records named resources for multiprocessing. A
+    worker with a tracker of its own would unlink the trainer's shared memory when it exits.
     """
     _handles[:] = fds
     if tracker >= 0:
@@ -56,7 +56,7 @@ def received_handles(fds: list[int], tracker: int) -> Iterator[None]:
 
 
 class Handle:
-    """The place of a descriptor in a payload; what multiprocessing's objects call ``detach`` on."""
+    """Index of a descriptor in a payload; multiprocessing's objects call ``detach`` on it."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -73,14 +73,14 @@ def _duplicate(fd: int) -> int:
 
 
 class KernelLock:
-    """A lock between the workers of one loader that its holder's death sets free.
+    """A lock between the workers of one loader that is released when its holder exits.
 
-    A semaphore, which multiprocessing uses, has no owner: if its holder is killed, it is never given back.
+    A semaphore, which multiprocessing uses, has no owner: if its holder is killed, it is never released.
     """
 
-    def __init__(self, handle: Handle, place: int, recursive: bool) -> None:
+    def __init__(self, handle: Handle, offset: int, recursive: bool) -> None:
         self._fd = handle.detach()
-        self._place, self._recursive = place, recursive
+        self._offset, self._recursive = offset, recursive
         self._inside = threading.RLock() if recursive else threading.Lock()
         self._depth = 0
 
@@ -94,42 +94,42 @@ class KernelLock:
         try:
             taken = self._depth > 0 or self._take(block, end_s)
         finally:
-            if not taken:  # also after an error, a deadlock say: the next sample may need it
+            if not taken:  # also after an error, such as a deadlock: the next sample may need it
                 self._inside.release()
         self._depth += taken
         return taken
 
     def _take(self, block: bool, end_s: float | None) -> bool:
-        look_s = _LOOK_S
+        interval_s = _LOCK_INTERVAL_S
         while True:
             try:
                 if block and end_s is None:
-                    fcntl.lockf(self._fd, fcntl.LOCK_EX, 1, self._place)
+                    fcntl.lockf(self._fd, fcntl.LOCK_EX, 1, self._offset)
                 else:
-                    fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, self._place)
+                    fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, self._offset)
             except OSError as error:
-                if error.errno == errno.EDEADLK:  # the kernel sees two workers wait for each other
+                if error.errno == errno.EDEADLK:  # the kernel detected that two workers wait for each other
                     raise RuntimeError("deadlock: two workers wait for each other's multiprocessing.Lock") from error
                 if error.errno not in (errno.EAGAIN, errno.EACCES, errno.EINTR):
                     raise
                 if not block or (end_s is not None and time.monotonic() >= end_s):
                     return False
-                time.sleep(look_s)
-                look_s = min(2 * look_s, _LONGEST_LOOK_S)
+                time.sleep(interval_s)
+                interval_s = min(2 * interval_s, _MAX_LOCK_INTERVAL_S)
             else:
                 return True
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         if not self._depth:
             raise ValueError("semaphore or lock released too many times")
         self._depth -= 1
         if self._depth == 0:
-            fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, self._place)
+            fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, self._offset)
         self._inside.release()
 
     def __enter__(self) -> bool:
-        # Without a limit, as the user has written it; a worker that waits here for too long is replaced from outside.
+        # Without a timeout, as the user wrote it; a worker that waits here for too long is replaced by the supervisor.
         return self.acquire(block=True, timeout=None)
 
     def __exit__(self, *_: object) -> None:
@@ -137,7 +137,7 @@ class KernelLock:
 
 
 class HandleTransfer:
-    """The trainer's side: notes which descriptors must come along while an object is taken apart."""
+    """The trainer's side: collects the descriptors of objects while they are pickled."""
 
     def __init__(self) -> None:
         self.fds: list[int] = []
@@ -147,28 +147,28 @@ class HandleTransfer:
         self._held: list[Any] = []
         self._lmdb = LmdbHandles()
 
-    # The two methods that multiprocessing asks of a process that is being started.
+    # The two methods that multiprocessing requires of a process that is being started.
     def duplicate_for_child(self, fd: int) -> int:
-        """Note a descriptor."""
+        """Add a descriptor; return its index."""
         self.fds.append(os.dup(fd))
         return len(self.fds) - 1
 
     DupFd = Handle
 
     def identities(self) -> list[Any]:
-        """Return what the descriptors lead to, so that two sets of them can be compared."""
+        """Return what the descriptors refer to, so that two sets of them can be compared."""
         own = None if self._lock_file is None else self._lock_file.number
         found = [os.fstat(fd) for fd in self.fds]
         return [number == own or (each.st_dev, each.st_ino) for number, each in enumerate(found)]
 
     def duplicate_tracker(self) -> int:
-        """Note the way to the process in which multiprocessing writes down what has a name; -1 if there is none."""
+        """Add the descriptor of multiprocessing's resource tracker; return its index, or -1 if there is none."""
         tracker: Any = sys.modules.get(_TRACKER)
         fd = None if tracker is None else tracker._resource_tracker._fd
         return -1 if fd is None else self.duplicate_for_child(fd)
 
     def reducer(self, kind: type) -> Reduce | None:
-        """Return how to take objects of a kind apart that belong to one process; None for all others."""
+        """Return a reducer for objects of a type that belong to one process; None for all others."""
         for known, reduce in _REDUCERS:
             if issubclass(kind, known):
                 return reduce
@@ -182,12 +182,12 @@ class HandleTransfer:
                     return reduce
         others: dict[type, Any] = multiprocessing.reduction.ForkingPickler._extra_reducers  # type: ignore[attr-defined]
         shared: Reduce | None = others.get(kind)
-        # Shared values, queues and pipes. Others have registered theirs too: torch's would need files in /dev/shm, and
-        # that for sockets would have all workers talk over one connection.
+        # Shared values, queues and pipes. Other libraries have registered reducers too: torch's need files in /dev/shm,
+        # and the one for sockets would make all workers use one connection.
         return shared if getattr(shared, "__module__", "") in _SHARED else rebuilder(kind)
 
     def _condition(self, condition: Any) -> Any:
-        """Leave a condition, and an event, which has one, as they are: the trainer takes part in them."""
+        """Keep a condition, or an event, which has one, shared: the trainer takes part in it."""
         self._whole.add(id(condition._lock))
         self._held.append(condition)
         return NotImplemented
@@ -200,9 +200,9 @@ class HandleTransfer:
 
             self.fds.append(create("antifreeze-locks", 1))
             self._lock_file = Handle(len(self.fds) - 1)
-        place = self._locks.setdefault(id(lock), len(self._locks))
-        self._held.append(lock)  # so that no other one gets its id
-        return KernelLock, (self._lock_file, place, isinstance(lock, multiprocessing.synchronize.RLock))
+        offset = self._locks.setdefault(id(lock), len(self._locks))
+        self._held.append(lock)  # so that its id is not reused
+        return KernelLock, (self._lock_file, offset, isinstance(lock, multiprocessing.synchronize.RLock))
 
     def close(self) -> None:
         """Close the descriptors."""

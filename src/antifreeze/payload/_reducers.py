@@ -1,4 +1,4 @@
-"""What pickle refuses, or sends by a name that a worker does not know, and how it is made anew there."""
+"""Reducers for objects that pickle rejects, or sends by a name that a worker does not know."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _USES_ERRNO = 8  # as in ctypes
 
 
 def _rebuilders() -> Iterator[tuple[type, Reduce]]:
-    """Yield kinds of objects, and how each is taken apart; it may turn out that pickle can do it (NotImplemented)."""
+    """Yield types and their reducers, which return NotImplemented if pickle can handle an object."""
     yield functools._lru_cache_wrapper, _cached
     yield weakref.WeakKeyDictionary, _weak_mapping
     yield weakref.WeakValueDictionary, _weak_mapping
@@ -43,12 +43,12 @@ def _rebuilders() -> Iterator[tuple[type, Reduce]]:
         yield kind, reduce_file
     yield np.lib.npyio.NpzFile, _arrays
     yield from _of_libraries()
-    if "asyncio" in sys.modules:  # to import it takes longer than to start a worker
+    if "asyncio" in sys.modules:  # importing it takes longer than starting a worker
         yield sys.modules["asyncio"].AbstractEventLoop, lambda found: (_make_loop, (found.is_running(),))
 
 
 def _of_libraries() -> Iterator[tuple[type, Reduce]]:
-    """Yield kinds of libraries that a script has imported."""
+    """Yield types and reducers of libraries that a script has imported."""
     if hasattr(sqlite3 := sys.modules.get("sqlite3"), "Connection"):
         yield from sqlite_reducers(sqlite3)
     if hasattr(h5py := sys.modules.get("h5py"), "AttributeManager"):
@@ -60,18 +60,18 @@ def _of_libraries() -> Iterator[tuple[type, Reduce]]:
 
 
 def rebuilder(kind: type) -> Reduce | None:
-    """Return how objects of a kind are taken apart that pickle would not bring to a worker; None for all others."""
+    """Return a reducer for objects of a type that pickle cannot send to a worker; None for all others."""
     for known, reduce in _rebuilders():
         if known in kind.__mro__:
             return reduce
-    return _delegating if _asks_another(kind) else None
+    return _delegating if _delegates_attributes(kind) else None
 
 
 # -- caches of functions -------------------------------------------------------------------------------------------
 
 
 def _cached(function: Any) -> Any:
-    """Take apart what ``lru_cache`` returns, which pickle would send by its name. A worker's begins empty."""
+    """Reduce the result of ``lru_cache``, which pickle would send by name. The cache of a worker starts empty."""
     if _is_importable(function):
         return NotImplemented
     options = function.cache_parameters()
@@ -83,7 +83,7 @@ def _make_cached(function: Any, maxsize: int | None, typed: bool) -> Any:
 
 
 def _is_importable(function: Any) -> bool:
-    """Tell whether a worker finds this very function under its name."""
+    """Return True if a worker finds this same function under its name."""
     try:
         module, name = function.__module__, function.__qualname__
         return module not in _by_value() and attrgetter(name)(sys.modules[module]) is function
@@ -100,7 +100,7 @@ def _by_value() -> set[str]:
 
 
 def _weak_mapping(mapping: Any) -> Any:
-    """Take apart a mapping that holds its keys or values weakly: what nothing else holds is gone once it was loaded."""
+    """Reduce a mapping with weak keys or values: entries that nothing else references are gone after loading."""
     return type(mapping), (), None, None, iter(list(mapping.items()))
 
 
@@ -110,11 +110,11 @@ def _weak(reference: Any) -> Any:
 
 
 def _make_dead() -> weakref.ref[Any]:
-    return weakref.ref(threading.Event())  # which nothing holds
+    return weakref.ref(threading.Event())  # which is collected at once
 
 
 def _variable(variable: contextvars.ContextVar[Any]) -> Any:
-    """Take apart a context variable: its default, and its value here."""
+    """Reduce a context variable to its default and its current value."""
     default = _asked(contextvars.Context(), variable)
     return _make_variable, (variable.name, default, _asked(contextvars.copy_context(), variable))
 
@@ -138,7 +138,7 @@ def _make_variable(name: str, default: tuple[Any, ...], value: tuple[Any, ...]) 
 
 
 def _library(library: ctypes.CDLL) -> Any:
-    """Take apart a library that ctypes has loaded, with the types of its functions that were told."""
+    """Reduce a library that ctypes has loaded, with the declared types of its functions."""
     kind: Any = library._FuncPtr
     known = {name: value for name, value in vars(library).items() if isinstance(value, kind)}
     types_ = {name: (value.argtypes, value.restype) for name, value in known.items()}
@@ -156,7 +156,7 @@ def _make_library(kind: Any, name: str | None, use_errno: bool, types_: dict[str
 
 
 def _pointer(kind: Any) -> Any:
-    """Take apart the type of a pointer: ctypes has one for each type, and takes no other."""
+    """Reduce a pointer type: ctypes has one for each type, and accepts no other."""
     target = getattr(kind, "_type_", None)
     return (ctypes.POINTER, (target,)) if target is not None and ctypes.POINTER(target) is kind else NotImplemented
 
@@ -165,7 +165,7 @@ def _pointer(kind: Any) -> Any:
 
 
 def _arrays(found: Any) -> Any:
-    """Take apart what ``numpy.load`` returns for several arrays: they are read when they are asked for."""
+    """Reduce the archive that ``numpy.load`` returns for several arrays, which are read on access."""
     return type(found), (found.fid or found.zip.fp, True, found.allow_pickle, found.pickle_kwargs)
 
 
@@ -173,7 +173,7 @@ def _arrays(found: Any) -> Any:
 
 
 def _script(found: Any) -> Any:
-    """Take apart what ``torch.jit`` has compiled: what it would save to a file."""
+    """Reduce a compiled object of ``torch.jit`` to what it would save to a file."""
     file = io.BytesIO()
     sys.modules["torch.jit"].save(found, file)
     return _make_script, (np.frombuffer(file.getvalue(), np.uint8),)
@@ -187,7 +187,7 @@ def _make_script(saved: Any) -> Any:
 
 
 def _make_loop(is_running: bool) -> Any:
-    """Return an event loop; if the trainer's ran, it runs in a thread of its own."""
+    """Return an event loop; if the trainer's was running, it runs in a background thread."""
     import asyncio
 
     loop = asyncio.new_event_loop()
@@ -199,14 +199,14 @@ def _make_loop(is_running: bool) -> Any:
 PER_WORKER[_make_loop] = "an asyncio event loop"
 
 
-# -- objects that ask another one for what they do not have ---------------------------------------------------------
+# -- objects that delegate attributes -------------------------------------------------------------------------------
 
 
-def _asks_another(kind: type) -> bool:
-    """Tell whether a kind has ``__getattr__``, and leaves the rest to pickle.
+def _delegates_attributes(kind: type) -> bool:
+    """Return True if a type has ``__getattr__``, and leaves pickling to the defaults.
 
-    When such an object is rebuilt, pickle asks it for ``__setstate__``, while it has nothing yet; a ``__getattr__``
-    that looks for the object behind it then calls itself without end.
+    When such an object is rebuilt, pickle looks up ``__setstate__`` while it has no attributes yet; a ``__getattr__``
+    that looks up the wrapped object then recurses without end.
     """
     if find_in_class(kind, "__setstate__") is not None or not is_left_to_pickle(kind):
         return False
@@ -214,7 +214,7 @@ def _asks_another(kind: type) -> bool:
 
 
 def is_left_to_pickle(kind: Any) -> bool:
-    """Tell whether a kind says nothing about how its objects are taken apart."""
+    """Return True if a type does not customize pickling."""
     if issubclass(kind, type | types.ModuleType) or kind in copyreg.dispatch_table:
         return False
     return all(find_in_class(kind, name) is class_members(object)[name] for name in ("__reduce_ex__", "__reduce__"))

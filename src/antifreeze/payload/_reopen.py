@@ -1,4 +1,4 @@
-"""What every worker has to open for itself, when the payload was loaded before the fork.
+"""Handles that every worker has to open itself when the payload was loaded before the fork.
 
 A payload is loaded in one of two kinds of process:
 
@@ -7,29 +7,29 @@ A payload is loaded in one of two kinds of process:
   descriptions: the offset of one file is the offset of all, a lock of one is a lock of all, and SQLite, HDF5 and LMDB
   each forbid the use of a handle after a fork. So the template opens none of them.
 
-The dataset holds references to the handles, so their identity must survive. A rebuild function has three ways:
+The dataset holds references to the handles, so their identity must be preserved. A rebuild function has three options:
 
 ``open_in_worker``
-    The object exists in the template, but is not initialised (``sqlite3.Connection``, ``h5py.File``): its ``__init__``
+    The object exists in the template, but is not initialized (``sqlite3.Connection``, ``h5py.File``): its ``__init__``
     runs in the worker. If ``__setstate__`` of the dataset uses the handle, loading fails in the template, and each
-    worker loads the payload for itself.
+    worker loads the payload itself.
 
 ``reopen_in_worker``
-    The object is open in the template, and gets a new file description in the worker, under the same number:
-    ``io.FileIO``, and all that reads through one (text files, ``ZipFile``, ``TarFile``, ``NpzFile``). Its offset and
-    buffers stay as they are.
+    The object is open in the template, and gets a new file description in the worker, under the same descriptor number:
+    ``io.FileIO``, and everything that reads through one (text files, ``ZipFile``, ``TarFile``, ``NpzFile``). Its offset
+    and buffers are preserved.
 
 ``PER_WORKER``
-    The object can neither be made without being opened nor be changed later (``lmdb.Environment``, an event loop).
-    ``Payload.per_worker_reason`` says so, and the payload must be loaded in each worker.
+    The object can neither be created without being opened nor be changed later (``lmdb.Environment``, an event loop).
+    ``Payload.per_worker_reason`` is set, and the payload is loaded in each worker.
 
 Shared on purpose, or safe to share, and therefore not listed: mappings of files and shared memory; descriptors of
-multiprocessing's pipes, queues and semaphores, of which every worker has the same ones in either case; ``KernelLock``,
-whose record locks belong to the process and not to the description, and which nobody holds during a fork; locks and
-thread pools, which are fresh and have started no thread.
+multiprocessing's pipes, queues and semaphores, which all workers share in either case; ``KernelLock``, whose record
+locks belong to the process and not to the description, and which is not held during a fork; locks and thread pools,
+which are fresh and have started no thread.
 
-What user code opens while the payload is loaded (in ``__setstate__``, or while a module is imported) is not known here.
-The template finds it by its descriptors; those in ``reopened_fds`` are no reason not to fork.
+Files that user code opens while the payload is loaded (in ``__setstate__``, or during an import) are not known here.
+The template finds them by their descriptors; those in ``reopened_fds`` do not prevent a fork.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 PER_WORKER: dict[Callable[..., Any], str] = {}
-"""Rebuild functions whose results cannot be opened after a fork, and what they rebuild."""
+"""Rebuild functions whose results cannot be opened after a fork, and the names of what they rebuild."""
 
 _openers: list[Callable[[], None]] = []
 _known_fds: list[Callable[[], int]] = []
@@ -48,7 +48,7 @@ _is_template = False
 
 @contextlib.contextmanager
 def loading_for_forks() -> Iterator[None]:
-    """Load a payload in a template: what must not be shared by forks is opened by ``run_reopeners``."""
+    """Load a payload in a template: ``run_reopeners`` opens what forks must not share."""
     global _is_template
     _is_template = True
     try:
@@ -58,7 +58,7 @@ def loading_for_forks() -> Iterator[None]:
 
 
 def open_in_worker(opener: Callable[[], None]) -> None:
-    """Call ``opener`` once in the process that will use the handle: now, or after the fork."""
+    """Call ``opener`` once in the process that uses the handle: now, or after the fork."""
     if _is_template:
         _openers.append(opener)
     else:
@@ -73,17 +73,17 @@ def reopen_in_worker(reopener: Callable[[], None], fileno: Callable[[], int]) ->
 
 
 def has_deferred() -> bool:
-    """True if a payload holds handles that are not open yet: if loading it fails, that may be why."""
+    """True if a payload holds handles that are not open yet, which may be why loading it failed."""
     return bool(_openers)
 
 
 def reopened_fds() -> frozenset[int]:
-    """Return the descriptors that are open in a template, and that every worker opens again for itself."""
+    """Return the descriptors that are open in a template and that every worker reopens."""
     return frozenset(fileno() for fileno in _known_fds) - {-1}
 
 
 def run_reopeners() -> None:
-    """Open what this worker must have for itself. Called once, after the fork and before user code runs."""
+    """Open the handles that this worker must not share. Called once, after the fork and before user code runs."""
     while _openers:
         _openers.pop(0)()
     _known_fds.clear()

@@ -1,19 +1,18 @@
-"""Functions and classes that the script has put in place of others: ``json.dumps = mine``, ``unittest.mock.patch``.
+"""Finds functions and classes that the script has replaced: ``json.dumps = mine``, ``unittest.mock.patch``.
 
-Workers import modules, and would use the originals. A replacement is recognised by where it comes from, since what
-a module has looked like before is not known:
+Workers import modules, and would use the originals. A replacement is recognized by its origin, because the previous
+content of a module is not known:
 
-* In a module of a library: functions and classes of the user's own modules, in whatever wrapping, and mocks. No library
-  has them when it is imported.
-* In a module of the user's own: mocks, and functions of the script or of tests, unless the module's own source
-  imports these.
-* In a module of a library that the user's code has by name: a function that another library has under the same name,
-  if the module's own source has a ``def`` for it: ``json.dumps = orjson.dumps``. It is sent as a name. Under any other
-  name it would rather be the other library that has put it there, and does so again when a worker imports it.
+* In a library module: functions and classes of the user's modules, however wrapped, and mocks. No library has them when
+  it is imported.
+* In a user module: mocks, and functions of the script or of tests, unless the module's source imports these.
+* In a library module that user code references by name: a function that another library has under the same name, if
+  the module's source has a ``def`` for it: ``json.dumps = orjson.dumps``. It is sent as a name. Under any other name it
+  was probably put there by the other library, which does so again when a worker imports it.
 
-All modules are looked at, since what is called through another library may be replaced, too. With torch, pandas and
-transformers, these are 200,000 values; to look at them takes 70 ms the first time, and 35 ms later: modules that
-have the same objects as the last time are skipped.
+All modules are examined, because a function that is called through another library may be replaced, too. With torch,
+pandas and transformers, these are 200,000 values; examining them takes 70 ms the first time, and 35 ms later: modules
+that have the same objects as the last time are skipped.
 """
 
 from __future__ import annotations
@@ -48,12 +47,12 @@ _PARTS: dict[type, tuple[str, ...]] = {
     functools.partialmethod: ("func",),
     functools._lru_cache_wrapper: ("__wrapped__",),
 }
-"""What wraps a function, and where it has it."""
-_OF_THE_WORKER = frozenset({"time", "os", "posix", "threading", "select", "selectors", "socket", "signal", "mmap"})
-_OF_THE_WORKER |= {"fcntl", "struct", "pickle"}
-"""What workers themselves run on is left as it is there."""
+"""Types that wrap a function, and the attributes that hold it."""
+_USED_BY_WORKERS = frozenset({"time", "os", "posix", "threading", "select", "selectors", "socket", "signal", "mmap"})
+_USED_BY_WORKERS |= {"fcntl", "struct", "pickle"}
+"""Modules that workers themselves depend on are not patched."""
 _TOOLS = frozenset({"antifreeze", "pydevd", "debugpy", "_pydevd_bundle", "_pydev_bundle", "_pydevd_frame_eval"})
-"""Debuggers may be installed anywhere, and replace functions in every process by themselves."""
+"""Debuggers may be installed anywhere, and replace functions in every process themselves."""
 _INTERNALS: tuple[str, ...] = (
     "sympy",
     "mpmath",
@@ -63,16 +62,16 @@ _INTERNALS: tuple[str, ...] = (
     "torch._higher_order_ops",
 )
 _INTERNALS += ("torch.distributed", "torch.fx", "torch.ao", "torch.onnx", "torch._numpy", "torch._refs", "torch._prims")
-"""A third of all that importing torch brings along, which no dataset calls."""
+"""A third of all modules that torch imports, which no dataset calls."""
 _TESTS = ("test_*.py", "*_test.py", "conftest.py")
 
-_NO_WORD = "antifreeze: %s was replaced in this process, but workers use the original: %s"
-_told: set[str] = set()
+_NOT_REPLACED = "antifreeze: %s was replaced in this process, but workers use the original: %s"
+_warned: set[str] = set()
 _values_of = methodcaller("values")
 
 
 class Replacement(NamedTuple):
-    """Something in place of another, and where."""
+    """A replaced object, and its module and name."""
 
     module: str
     name: str
@@ -80,19 +79,19 @@ class Replacement(NamedTuple):
 
     @property
     def place(self) -> tuple[str, str]:
-        """Where it is, as functions say where they are from."""
+        """Module and qualified name, as functions report their origin."""
         return self.module, self.name
 
 
-_seen: dict[int, _Look] = {}
+_seen: dict[int, _ModuleScan] = {}
 _seen_with: set[str] = set()
 
 
 def find_replacements(by_value: set[str]) -> list[Replacement]:
-    """Return what was replaced in the modules of this process. ``by_value`` names those that exist only here."""
-    modules = {name: found for name, found in list(sys.modules.items()) if _is_looked_at(name, found)}
+    """Return what was replaced in the modules of this process. ``by_value`` names modules that exist only here."""
+    modules = {name: found for name, found in list(sys.modules.items()) if _is_examined(name, found)}
     sources = _Sources(modules, by_value)
-    if _seen_with != by_value:  # then other modules are the user's own
+    if _seen_with != by_value:  # then other modules count as the user's
         _seen.clear()
         _seen_with.clear()
         _seen_with.update(by_value)
@@ -106,7 +105,7 @@ def find_replacements(by_value: set[str]) -> list[Replacement]:
 
 
 class _Sources:
-    """Which modules are the user's own. Functions are told apart by the variables of their module, which is fast."""
+    """The user's modules. The origin of a function is found by its ``__globals__``, which is fast."""
 
     def __init__(self, modules: Mapping[str, ModuleType], by_value: set[str]) -> None:
         own = {name: found for name, found in modules.items() if name in by_value or _is_own(name, found)}
@@ -122,7 +121,7 @@ class _Sources:
         self.metaclasses = frozenset(_derived(type))
 
     def origin(self, value: Any) -> str | None:
-        """Return the module of the user's that something is from; "mock" if it is one, None if it is a library's."""
+        """Return the user's module that a value comes from; "mock" for a mock, None for a library's value."""
         kind = type(value)
         if kind is FunctionType:
             variables = id(value.__globals__)
@@ -137,7 +136,7 @@ class _Sources:
         return "mock" if self.mock is not None and issubclass(kind, self.mock) else None
 
 
-def _is_looked_at(name: str, module: Any) -> bool:
+def _is_examined(name: str, module: Any) -> bool:
     is_module = issubclass(type(module), ModuleType) and name.partition(".")[0] != "antifreeze"
     return is_module and (module_members(module).get("__name__") == name or name == "__main__")
 
@@ -147,28 +146,28 @@ def _is_own(name: str, module: ModuleType) -> bool:
 
 
 def _is_script(name: str, module: ModuleType) -> bool:
-    """True for what other modules do not import: the script, and tests."""
+    """True for modules that others do not import: the script, and tests."""
     file = PurePath(str(module_members(module).get("__file__")))
     return name in ("__main__", "__mp_main__") or any(file.match(pattern) for pattern in _TESTS)
 
 
 def _is_hook(found: Replacement) -> bool:
-    """True for what Python calls at the end of a program or of a thread: no worker comes there."""
+    """True for hooks that Python calls at the end of a program or thread, which no worker reaches."""
     return found.module == "sys" or (found.module == "threading" and found.name.endswith("hook"))
 
 
-# -- what looks replaced -------------------------------------------------------------------------------------------
+# -- candidates -------------------------------------------------------------------------------------------
 
 
 def _in_module(name: str, module: ModuleType, sources: _Sources) -> list[Replacement]:
-    look = _seen.get(id(module))
-    if look is None or not look.is_current():
-        look = _seen[id(module)] = _Look(name, module, sources)
-    return look.found
+    scan = _seen.get(id(module))
+    if scan is None or not scan.is_current():
+        scan = _seen[id(module)] = _ModuleScan(name, module, sources)
+    return scan.found
 
 
-class _Look:
-    """What a module and its classes had when they were looked at, and what of it is a replacement."""
+class _ModuleScan:
+    """The values of a module and its classes when they were scanned, and the replacements among them."""
 
     __slots__ = ("_owners", "_values", "found")
 
@@ -180,7 +179,7 @@ class _Look:
             inside = class_members(kind)
             home = inside.get("__module__")
             if home == name:
-                # By its own name, if the module has several for it.
+                # By its ``__name__``, if the module has several names for it.
                 if key == kind.__name__ or kind.__name__ not in members:
                     self._owners.append(inside)
                     keys = _suspects(name, inside, sources)
@@ -190,7 +189,7 @@ class _Look:
         self._values = self._now()
 
     def is_current(self) -> bool:
-        """True if all values are the same objects as then. They are not held: a module may have a model among them."""
+        """True if all values are still the same objects. They are not referenced: a module may hold a model."""
         return self._now() == self._values
 
     def _now(self) -> array[int]:
@@ -198,7 +197,7 @@ class _Look:
 
 
 def _suspects(module: str, members: Mapping[str, Any], sources: _Sources) -> list[str]:
-    """Return the names of functions, in whatever wrapping, and of mocks that are replacements."""
+    """Return the names of functions, however wrapped, and of mocks that are replacements."""
     libraries, wrappers = sources.of_libraries, sources.wrappers
     names = [
         name
@@ -209,7 +208,7 @@ def _suspects(module: str, members: Mapping[str, Any], sources: _Sources) -> lis
 
 
 def _derived(kind: Any) -> Iterator[type]:
-    """Yield a class and all that are derived from it."""
+    """Yield a class and all its subclasses."""
     yield kind
     for each in type.__subclasses__(kind):
         yield from _derived(each)
@@ -219,13 +218,13 @@ def _is_replacement(module: str, name: str, value: Any, sources: _Sources) -> bo
     origin = sources.origin(value)
     if module in sources.own:
         return origin == "mock" or (origin in sources.scripts and origin != module and not _imports(module, origin))
-    # A line that people write: np.load = functools.partial(np.load, mmap_mode="r").
+    # A common idiom: np.load = functools.partial(np.load, mmap_mode="r").
     is_preset = type(value) is functools.partial and getattr(value.func, "__name__", "") == name
     return origin is not None or (is_preset and getattr(value.func, "__module__", "") == module)
 
 
 def _of_other_libraries(sources: _Sources) -> Iterator[Replacement]:
-    """Yield functions of one library in place of those of another: ``json.dumps = orjson.dumps``."""
+    """Yield functions of one library that replace those of another: ``json.dumps = orjson.dumps``."""
     near = {id(each): each for own in sources.own.values() for each in list(module_members(own).values())}
     for module in near.values():
         if not issubclass(type(module), ModuleType) or id(module_members(module)) not in sources.of_libraries:
@@ -243,7 +242,7 @@ def _is_of_another(module: str, name: str, value: Any, members: Mapping[str, Any
     if kind is not BuiltinFunctionType and (kind is not FunctionType or value.__globals__ is members):
         return False
     other = str(value.__module__)
-    if other == module or other == f"_{module}":  # which many modules of the standard library are written in
+    if other == module or other == f"_{module}":  # the C half of a module of the standard library
         return False
     home: Any = sys.modules.get(other)
     return issubclass(type(home), ModuleType) and module_members(home).get(name) is value
@@ -270,38 +269,38 @@ def _code(module: str) -> CodeType | None:
     return None
 
 
-def _kept_originals(places: set[tuple[str, str]], sources: _Sources) -> Iterator[Replacement]:
-    """Yield what modules of the user have imported by name before it was replaced: they still have the original."""
+def _kept_originals(keys: set[tuple[str, str]], sources: _Sources) -> Iterator[Replacement]:
+    """Yield what the user's modules imported by name before it was replaced: they still have the original."""
     for name, module in sources.own.items():
-        if name in sources.scripts or not places:
+        if name in sources.scripts or not keys:
             continue
         for key, value in list(module_members(module).items()):
-            if is_original(value, places):
+            if is_original(value, keys):
                 yield Replacement(name, key, value)
 
 
-def is_original(value: Any, places: AbstractSet[tuple[str, str]]) -> bool:
-    """True if something else is by now where a function or class says that it is from."""
-    if not places or not issubclass(type(value), FunctionType | BuiltinFunctionType | type):
+def is_original(value: Any, keys: AbstractSet[tuple[str, str]]) -> bool:
+    """True if the import path of a function or class now leads to something else."""
+    if not keys or not issubclass(type(value), FunctionType | BuiltinFunctionType | type):
         return False
-    place = value.__module__, value.__qualname__
-    if place not in places:
+    key = value.__module__, value.__qualname__
+    if key not in keys:
         return False
     with contextlib.suppress(AttributeError, KeyError):
-        return attrgetter(str(place[1]))(sys.modules[str(place[0])]) is not value
+        return attrgetter(str(key[1]))(sys.modules[str(key[0])]) is not value
     return False
 
 
-# -- what is sent --------------------------------------------------------------------------------------------------
+# -- packing --------------------------------------------------------------------------------------------------
 
 
 def packed(found: Iterable[Replacement], dump: Callable[[Any], bytes]) -> tuple[Patch, ...]:
-    """Return what can be sent to workers, and warn of the rest, once for each name."""
+    """Return what can be sent to workers, and warn about the rest, once per name."""
     patches = []
     for number, each in enumerate(found):
         if number >= _MAX_PATCHES:
             _warn(each, f"more than {_MAX_PATCHES} functions were replaced")
-        elif each.module in _OF_THE_WORKER:
+        elif each.module in _USED_BY_WORKERS:
             _warn(each, f"workers themselves need {each.module}")
         else:
             try:
@@ -318,6 +317,6 @@ def packed(found: Iterable[Replacement], dump: Callable[[Any], bytes]) -> tuple[
 
 def _warn(found: Replacement, reason: str) -> None:
     name = f"{found.module}.{found.name}"
-    if name not in _told:
-        _told.add(name)
-        logger.warning(_NO_WORD, name, reason)
+    if name not in _warned:
+        _warned.add(name)
+        logger.warning(_NOT_REPLACED, name, reason)

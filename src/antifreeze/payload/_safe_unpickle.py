@@ -1,4 +1,4 @@
-"""Values from the trainer, rebuilt only if nothing has to be imported for them."""
+"""Unpickles values from the trainer only if nothing has to be imported for them."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ class _Unpickler(pickle.Unpickler):
 
 
 def rebuilt(blob: bytes) -> Any:
-    """Return a value; raise UnpicklingError if it is of a class whose module is not there."""
+    """Return a value; raise UnpicklingError if the module of its class is not imported."""
     return _Unpickler(io.BytesIO(blob)).load()

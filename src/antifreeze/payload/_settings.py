@@ -1,4 +1,4 @@
-"""What the trainer has set in modules and in its interpreter, set in a worker too: a fork would have inherited it."""
+"""Applies the trainer's settings of modules and of the interpreter in a worker: a fork would have inherited them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from antifreeze.payload._reducers import is_left_to_pickle
 from antifreeze.payload._safe_unpickle import rebuilt
 from antifreeze.payload._when_imported import when_imported
 
-_MOST_NODES = 10_000
+_MAX_NODES = 10_000
 _SCALARS = frozenset({NoneType, bool, int, float, complex, str, bytes, range})
 _CONTAINERS = (dict, list, tuple, set, frozenset)
 _OF_HANDLES = ("__del__", "__exit__", "close", "fileno")
@@ -27,17 +27,17 @@ _MISSING = object()
 
 
 class Variables(NamedTuple):
-    """What the variables of one module are in the trainer; those of its classes are called ``Class.name``."""
+    """The variables of one module in the trainer; ``Class.name`` for those of its classes."""
 
     values: dict[str, bytes]
-    """Pickles of those that are plain data."""
+    """Pickles of the variables that are plain data."""
     bound: tuple[str, ...]
-    """Those that are not, and cannot travel."""
+    """Names of the others, which cannot be sent."""
     is_library: bool
 
 
 class Settings(NamedTuple):
-    """All that a worker is told about settings."""
+    """All settings that a worker takes over."""
 
     modules: dict[str, Variables]
     interpreter: dict[str, bytes]
@@ -57,11 +57,11 @@ _INTERPRETER = {
         ("get_deterministic_debug_mode", "set_deterministic_debug_mode"),
     ],
 }
-"""Functions that tell a setting and make it, by their module. Others are the user's to call in ``worker_init_fn``."""
+"""Getters and setters by module. Others are the user's to call in ``worker_init_fn``."""
 
 
 def interpreter_settings() -> dict[str, bytes]:
-    """Return what is set in this process, by the modules that were imported here."""
+    """Return the interpreter settings of this process, by imported module."""
     there = [(name, pairs) for name, pairs in _INTERPRETER.items() if name in sys.modules]
     return {name: pickle.dumps([getattr(sys.modules[name], get)() for get, _ in pairs]) for name, pairs in there}
 
@@ -76,8 +76,8 @@ def _set_in(module: str, blob: bytes) -> None:
 
 
 def is_data(value: object) -> bool:
-    """Tell whether a value is plain data, all through: numbers, texts, paths, containers and records of these."""
-    left, queue, seen = _MOST_NODES, [value], set[int]()
+    """Return True if a value is plain data throughout: numbers, strings, paths, containers and records of these."""
+    left, queue, seen = _MAX_NODES, [value], set[int]()
     while queue and left > 0:
         left -= 1
         found = queue.pop()
@@ -104,7 +104,7 @@ def _container(kind: type) -> Any:
 
 
 def _is_record(kind: type) -> bool:
-    """True if objects of a kind are nothing but their attributes: none that has to be closed is."""
+    """True if objects of a type consist of their attributes only, and need not be closed."""
     if kind is SimpleNamespace:
         return True
     if not is_left_to_pickle(kind) or kind.__dictoffset__ == 0 or not _is_plain(kind):
@@ -113,45 +113,45 @@ def _is_record(kind: type) -> bool:
 
 
 def _is_plain(kind: type) -> bool:
-    """True if asking objects of a kind for an attribute that they have runs no code of theirs: pickle does so."""
+    """True if reading a stored attribute of an object, as pickle does, runs no user code."""
     return type(find_in_class(kind, "__getattribute__")) is WrapperDescriptorType
 
 
-_taken: dict[str, Any] = {}
-"""What was taken over already, in this process or in one that it was forked from."""
+_applied: dict[str, Any] = {}
+"""Settings that were applied already, in this process or in one that it was forked from."""
 
 
 def take_over(settings: Settings) -> None:
-    """Set everything now that can be set, and the rest when its module is imported."""
+    """Apply all settings, each now or when its module is imported."""
     for name, blob in settings.interpreter.items():
-        _take(f"interpreter {name}", name, blob, _set_in)
+        _apply(f"interpreter {name}", name, blob, _set_in)
     for name, variables in settings.modules.items():
-        _take(f"module {name}", name, variables, _set_all)
+        _apply(f"module {name}", name, variables, _set_all)
     apply_patches(settings.patches)
 
 
-def _take(key: str, module: str, value: Any, act: Callable[[str, Any], None]) -> None:
-    """Set a value, unless that was done: what was loaded since may have changed it, as in a worker of its own."""
-    if _taken.get(key) != value:
-        _taken[key] = value
+def _apply(key: str, module: str, value: Any, act: Callable[[str, Any], None]) -> None:
+    """Apply a setting unless it was applied before: code that was loaded since may have changed it on purpose."""
+    if _applied.get(key) != value:
+        _applied[key] = value
         when_imported(module, functools.partial(_act_on_latest, key, module, value, act))
 
 
 def _act_on_latest(key: str, module: str, value: Any, act: Callable[[str, Any], None]) -> None:
-    if _taken.get(key) is value:  # else the trainer has changed it before the module was imported here
+    if _applied.get(key) is value:  # else the trainer changed it before the module was imported
         act(module, value)
 
 
 def _set_all(name: str, variables: Variables) -> None:
     module = sys.modules[name]
-    # What was made in the trainer, a connection say, is not there: neither is then what says that it was made.
+    # Objects created in the trainer, such as a connection, do not exist here, so flags that say so must not be set.
     lost = any(_is_unmade(_get(module, each)) for each in variables.bound)
     for each, blob in variables.values.items():
         with contextlib.suppress(Exception):  # border: user's classes, and modules that are not the trainer's
             value, before = rebuilt(blob), _get(module, each)
             is_same = type(before) is type(value) and before == value
             is_flag = type(value) in (bool, NoneType)
-            # A number that was found while the module was imported may be a handle of this process.
+            # A number that was computed during the import may be a handle of this process.
             is_own = type(value) is int and not variables.is_library and each not in _constants(name)
             if not (is_same or is_own or (is_flag and lost)):
                 _set(module, each, before, value)
@@ -184,7 +184,7 @@ def _get(module: ModuleType, name: str) -> Any:
 
 
 def _set(module: ModuleType, name: str, before: Any, value: Any) -> None:
-    """Set a variable. What can be changed is changed where it stands: other modules may have it by another name."""
+    """Set a variable. Mutable objects are changed in place: other modules may reference them by another name."""
     if type(before) is type(value) and isinstance(value, dict | list | set):
         if isinstance(value, dict):
             dict.clear(before)

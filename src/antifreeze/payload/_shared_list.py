@@ -1,16 +1,16 @@
-"""Large lists of plain values, stored once for all workers: each item is made when it is asked for.
+"""Large lists of plain values, stored once for all workers: items are created on access.
 
-Problem. A Python list of a million paths costs a copy in every worker that reads it, also under fork: to read an object
-is to write its reference count, and the kernel copies the page. Only memory without Python objects stays shared.
+Problem. A Python list of a million paths costs a copy in every worker that reads it, also under fork: reading an object
+writes its reference count, and the kernel copies the page. Only memory without Python objects stays shared.
 
-So a list of at least ``LARGE`` items that are all texts, bytes, numbers, or tuples of these, each place with one type,
-is stored as columns, in the payload's memory, which all workers map. A worker gets a ``SharedList`` in its place. It
-behaves as the list does, and ``isinstance`` takes it for one. Items are equal to those of the list, and of the same
-types; they are immutable, so that it makes no difference that each access makes another one. Whatever else is done to
-it (to sort it, to append, to compare it) first makes a list of it in that worker.
+So a list of at least ``LARGE`` items that are all strings, bytes, numbers, or tuples of these, with one type per
+position, is stored as columns, in the payload's memory, which all workers map. A worker gets a ``SharedList`` instead.
+It behaves like a list, and ``isinstance`` accepts it as one. Items are equal to those of the list, and of the same
+types; they are immutable, so it makes no difference that each access creates a new one. Any other operation (sorting,
+appending, comparing) first converts it to a list in that worker.
 
-Guarantees. It is no subclass of ``list``: native code that reads the memory of lists would find an empty one. Such code
-checks for a list first, and raises ``TypeError`` or asks item by item. Nothing reads other data without a word.
+Guarantees. It is not a subclass of ``list``: native code that reads the memory of lists would find an empty one. Such
+code checks for a list first, and raises ``TypeError`` or reads item by item. Nothing silently reads wrong data.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ import numpy as np
 
 LARGE = 50_000
 """Below this, a copy in each worker is a few megabytes."""
-_MOST_DEPTH = 4
+_MAX_DEPTH = 4
 _AT_ONCE = 1024
 _NUMBERS: dict[type, Any] = {int: np.int64, float: np.float64, bool: np.bool_}
 _FORMATS: dict[type, str] = {int: "q", float: "d", bool: "?"}
 
 
 class Column(NamedTuple):
-    """The values at one place of all items."""
+    """The values at one position of all items."""
 
     kind: type
     parts: tuple[Any, ...]
-    """Numbers: one array. Texts, bytes: where each ends, and all of them in a row. Tuples: a column for each place."""
+    """Numbers: one array. Strings, bytes: end offsets, and the concatenation. Tuples: a column per position."""
 
 
 class SentList(NamedTuple):
-    """A list as it travels: its columns without their buffers, which are the last of the payload's."""
+    """A list in the form in which it is sent: columns without their buffers, which are the last of the payload's."""
 
     column: Column
     length: int
 
     @property
     def num_buffers(self) -> int:
-        """How many buffers its columns have."""
+        """Number of buffers of its columns."""
         return len(buffers_of(self.column))
 
     def rebuilt(self, buffers: Iterator[Any]) -> SharedList:
@@ -57,7 +57,7 @@ def encode(items: list[Any], depth: int = 0) -> Column | None:
     """Return a list as columns, or None if it has to be pickled."""
     kinds = set(map(type, items))
     kind = kinds.pop()
-    if kinds or depth > _MOST_DEPTH:
+    if kinds or depth > _MAX_DEPTH:
         return None
     if kind in _NUMBERS:
         try:
@@ -67,7 +67,7 @@ def encode(items: list[Any], depth: int = 0) -> Column | None:
     if kind is str or kind is bytes:
         return _encode_texts(kind, items)
     if kind is tuple and set(map(len, items)) == {size := len(items[0])} and size:
-        columns = [encode(list(map(operator.itemgetter(place), items)), depth + 1) for place in range(size)]
+        columns = [encode(list(map(operator.itemgetter(position), items)), depth + 1) for position in range(size)]
         return None if None in columns else Column(tuple, tuple(columns))
     return None
 
@@ -77,7 +77,7 @@ def _encode_texts(kind: type, items: list[Any]) -> Column | None:
     if kind is str and not joined.isascii():
         try:
             items = [item.encode() for item in items]
-        except UnicodeEncodeError:  # half of a surrogate pair, as in names of files that are no UTF-8
+        except UnicodeEncodeError:  # a lone surrogate, as in file names that are not UTF-8
             return None
         joined = b"".join(items)
     data = joined.encode() if isinstance(joined, str) else joined
@@ -94,14 +94,14 @@ def buffers_of(column: Column) -> list[Any]:
 
 
 def with_buffers(column: Column, buffers: Iterator[Any]) -> Column:
-    """Return the column over other buffers, or over none while it travels."""
+    """Return the column over other buffers, or over none for sending."""
     if column.kind is tuple:
         return Column(tuple, tuple(with_buffers(part, buffers) for part in column.parts))
     return Column(column.kind, tuple(next(buffers) for _ in column.parts))
 
 
 def _getter(column: Column) -> Callable[[int], Any]:
-    """Return a function from a number to the value with that number."""
+    """Return a function that maps an index to the value."""
     if column.kind is tuple:
         return _tuples(tuple(map(_getter, column.parts)))
     memory = memoryview(column.parts[-1]).cast("B")
@@ -114,21 +114,21 @@ def _getter(column: Column) -> Callable[[int], Any]:
 
 
 def _tuples(getters: tuple[Callable[[int], Any], ...]) -> Callable[[int], Any]:
-    if len(getters) == 2:  # the most common: what is read, and its label
+    if len(getters) == 2:  # the most common case: path and label
         first, second = getters
         return lambda number: (first(number), second(number))
     return lambda number: tuple([getter(number) for getter in getters])
 
 
 class SharedList(MutableSequence[Any]):
-    """A list whose items are made from columns in shared memory when they are asked for."""
+    """A list whose items are created on access from columns in shared memory."""
 
     __slots__ = ("_get", "_items", "_length")
 
     def __init__(self, column: Column, length: int) -> None:
         self._get, self._length = _getter(column), length
         self._items: list[Any] | None = None
-        """All items, once something was done that needs them."""
+        """All items, once an operation needed them."""
 
     @property  # type: ignore[misc]  # isinstance() asks for it
     def __class__(self) -> type:
@@ -137,12 +137,12 @@ class SharedList(MutableSequence[Any]):
     def __len__(self) -> int:
         return self._length if self._items is None else len(self._items)
 
-    def __getitem__(self, place: Any) -> Any:
+    def __getitem__(self, index: Any) -> Any:
         if self._items is not None:
-            return self._items[place]
-        if isinstance(place, slice):
-            return [self._get(number) for number in range(*place.indices(self._length))]
-        number = place if type(place) is int else operator.index(place)
+            return self._items[index]
+        if isinstance(index, slice):
+            return [self._get(number) for number in range(*index.indices(self._length))]
+        number = index if type(index) is int else operator.index(index)
         if number < 0:
             number += self._length
         if not 0 <= number < self._length:
@@ -151,7 +151,7 @@ class SharedList(MutableSequence[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         start = 0
-        while start < len(self):  # Order: asked each time, for a list may grow while it is iterated over
+        while start < len(self):  # Order: checked each time, because a list may grow during iteration
             some = self[start : start + _AT_ONCE]
             yield from some
             start += len(some)
@@ -161,11 +161,11 @@ class SharedList(MutableSequence[Any]):
             self._items = list(self)
         return self._items
 
-    def __setitem__(self, place: Any, value: Any) -> None:
-        self._all()[place] = value
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._all()[index] = value
 
-    def __delitem__(self, place: Any) -> None:
-        del self._all()[place]
+    def __delitem__(self, index: Any) -> None:
+        del self._all()[index]
 
     def insert(self, index: Any, value: Any) -> None:
         """Insert an item, as a list does."""
@@ -203,7 +203,7 @@ def _delegated(name: str) -> Callable[..., Any]:
     return method
 
 
-# What a list can do besides. Those of MutableSequence would work, in loops.
+# The other methods of a list. Those of MutableSequence would work, but in loops.
 for _name in (
     *("__add__", "__contains__", "__eq__", "__ge__", "__gt__", "__le__", "__lt__", "__mul__", "__ne__", "__repr__"),
     *("__reversed__", "__rmul__", "append", "clear", "copy", "count", "extend", "index", "pop", "remove", "reverse"),

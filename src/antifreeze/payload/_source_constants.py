@@ -1,4 +1,4 @@
-"""Which variables of a module have values that stand in its source: nothing was called to find them."""
+"""Finds the variables of a module that its source sets to literal values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def literals(module: ModuleType) -> Iterator[str]:
-    """Yield their names; those of classes are called ``Class.name``."""
+    """Yield their names; ``Class.name`` for those of classes."""
     loader: Any = module.__loader__
     body = ast.parse(loader.get_source(module.__name__) or "").body
     yield from _names(body)

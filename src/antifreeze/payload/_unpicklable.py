@@ -1,4 +1,4 @@
-"""Which part of a program cannot be sent to a worker, how it is reached, and what to do about it."""
+"""Finds which part of a program cannot be sent to a worker, how it is reached, and what to do about it."""
 
 from __future__ import annotations
 
@@ -17,45 +17,45 @@ from antifreeze.payload._process_local import HandleTransfer
 _MAX_DEPTH = 20
 _CODE = (type, types.FunctionType, types.ModuleType, types.CodeType)
 _FORK_HINT = (
-    "make it, or what it is part of, with multiprocessing.get_context('spawn'): one that was made for forks has no "
-    "name by which another process finds it, and workers are never forks of this process"
+    "create it, or the object it belongs to, with multiprocessing.get_context('spawn'): one that was created for forks "
+    "has no name by which another process finds it, and workers are never forks of this process"
 )
 _HINT = (
-    "a connection, a generator, a handle or a file that is open for writing belongs to one process. Open it in the "
-    "worker, when it is first used (in __getitem__ or worker_init_fn), or leave it out in __getstate__"
+    "open it in the worker, on first use (in __getitem__ or worker_init_fn), or leave it out in __getstate__: a "
+    "connection, a generator, a handle or a file that is open for writing belongs to one process"
 )
 
 
 class _Found(NamedTuple):
-    """An object, and how a person finds it in the source."""
+    """An object, and how to find it in the source."""
 
     value: Any
     name: str
     """An expression: ``dataset.db``, or ``CHANNELS['main']`` after ``origin``."""
     origin: str = ""
     """Where that expression is used, if it does not start at the dataset: a global of a function."""
-    way: str = ""
-    """The whole way, for programs."""
+    path: str = ""
+    """The whole path, for programs."""
 
     def member(self, suffix: str, value: Any) -> _Found:
-        """Return a part of this."""
-        return _Found(value, self.name + suffix, self.origin, self.way + suffix)
+        """Return a member of this object."""
+        return _Found(value, self.name + suffix, self.origin, self.path + suffix)
 
     def used(self, name: str, value: Any, origin: str) -> _Found:
-        """Return what a function or class looks up by a name of its own."""
-        return _Found(value, name, origin, f"{self.way} -> {name}")
+        """Return an object that a function or class refers to by name."""
+        return _Found(value, name, origin, f"{self.path} -> {name}")
 
 
 class _Failure(NamedTuple):
-    """Why an object cannot be sent by itself."""
+    """Why an object cannot be sent."""
 
     error: Exception
     at: Any
-    """What the pickler was at: the object, something in it, or what its ``__getstate__`` has returned."""
+    """What the pickler was processing: the object, a part of it, or the result of its ``__getstate__``."""
 
 
 def explained(program: Any, error: Exception) -> NotPicklable:
-    """Return an error that names which part of a program cannot be sent."""
+    """Return an error that names the part of a program that cannot be sent."""
     found, failure = _culprit(program, error)
     error, holds = failure.error, failure.at
     where = f"{found.name} (a {_kind(found.value)}){found.origin}"
@@ -63,7 +63,7 @@ def explained(program: Any, error: Exception) -> NotPicklable:
         where = f"{where.removesuffix(',')}, which holds a {_kind(holds)},"
     reason = error.message if isinstance(error, NotPicklable) else f"{type(error).__name__}: {error}"
     hint = error.hint if isinstance(error, NotPicklable) else _FORK_HINT if _is_semaphore(found.value) else _HINT
-    return NotPicklable(f"{where} cannot be sent to a worker process: {reason}", hint=hint, path=found.way)
+    return NotPicklable(f"{where} cannot be sent to a worker process: {reason}", hint=hint, path=found.path)
 
 
 def _is_semaphore(value: Any) -> bool:
@@ -76,9 +76,9 @@ def _kind(value: Any) -> str:
 
 
 def _culprit(program: Any, error: Exception) -> tuple[_Found, _Failure]:
-    """Return the deepest part that cannot be pickled by itself, and how it is reached."""
-    parts = (_Found(value, name.lstrip("_"), way=name.lstrip("_")) for name, value in attributes(program).items())
-    found, failure = _first_failing(parts) or (_Found(program, "the dataset", way="dataset"), _Failure(error, program))
+    """Return the deepest part that cannot be pickled, and how it is reached."""
+    parts = (_Found(value, name.lstrip("_"), path=name.lstrip("_")) for name, value in attributes(program).items())
+    found, failure = _first_failing(parts) or (_Found(program, "the dataset", path="dataset"), _Failure(error, program))
     seen = {id(found.value)}
     while failure.at is not found.value and len(seen) <= _MAX_DEPTH:
         deeper = _first_failing(part for part in _parts(found) if id(part.value) not in seen)
@@ -97,7 +97,7 @@ def _first_failing(parts: Iterable[_Found]) -> tuple[_Found, _Failure] | None:
 
 
 def _parts(found: _Found) -> Iterator[_Found]:
-    """Yield what pickle would look at for an object, as far as a person can find it."""
+    """Yield the parts of an object that pickle would visit and that a person can find."""
     value, kind = found.value, type(found.value)
     if issubclass(kind, dict):
         yield from (found.member(f"[{key!r}]", each) for key, each in list(value.items()))
@@ -123,7 +123,7 @@ def _parts(found: _Found) -> Iterator[_Found]:
 
 
 def _items(found: _Found) -> Iterator[_Found]:
-    """Yield the first item that cannot travel. It is searched by halves: there may be millions."""
+    """Yield the first item that cannot be sent, found by bisection: there may be millions."""
     low, high = 0, len(found.value)
     if high > low and _failure(list(found.value)) is not None:
         while high - low > 1:
@@ -133,7 +133,7 @@ def _items(found: _Found) -> Iterator[_Found]:
 
 
 def _names(found: _Found) -> Iterator[_Found]:
-    """Yield what a function looks up: variables around it, globals of its module, defaults."""
+    """Yield what a function refers to: enclosing variables, globals of its module, defaults."""
     function = found.value
     user = function.__qualname__
     if user.endswith("<lambda>"):
@@ -153,7 +153,7 @@ def _names(found: _Found) -> Iterator[_Found]:
 
 
 def _globals_of(code: types.CodeType) -> Iterator[str]:
-    """Yield names that code, and the functions inside it, look up in their module."""
+    """Yield the globals that code, and the functions inside it, refer to."""
     yield from (each.argval for each in dis.get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
     for inner in code.co_consts:
         if isinstance(inner, types.CodeType):

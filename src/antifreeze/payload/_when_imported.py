@@ -1,4 +1,4 @@
-"""Something to do as soon as a module is there, whether it is imported already or later by user code."""
+"""Runs callbacks as soon as a module is imported, now or later by user code."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from importlib.abc import Loader  # which takes ten times as long to import as this module
+    from importlib.abc import Loader  # takes ten times as long to import as this module
 
 
 def when_imported(name: str, act: Callable[[], None]) -> None:
-    """Call ``act`` now if the module is loaded, else right after it was."""
+    """Call ``act`` now if the module is loaded, otherwise right after it is imported."""
     if name in sys.modules:
         act()
         return
@@ -31,7 +31,7 @@ class _Finder:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        del path, target  # what the ordinary finders are asked again
+        del path, target  # the other finders are called again below
         if fullname not in self.acts or fullname in self._asking:
             return None
         self._asking.add(fullname)
@@ -47,7 +47,7 @@ class _Finder:
         execute = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
-            execute(module)  # Order: if it raises, the module may be imported again, and the acts are still there
+            execute(module)  # Order: first. If it raises, the module may be imported again, and the callbacks are kept
             for act in self.acts.pop(name, []):
                 act()
             if not self.acts and self in sys.meta_path:

@@ -1,4 +1,29 @@
-"""The order in which lanes are woven together, shuffled or not."""
+"""The order in which the lanes of an epoch are interleaved, shuffled or not.
+
+Problem. A shuffled batch wants rows from everywhere, but a row group can only be decoded from its start, and is large.
+A shuffle buffer that is drawn from at random depends on its history, so a position within an epoch cannot be computed,
+only replayed. And the samples of a global step must not depend on the number of ranks or workers.
+
+Guarantees:
+
+- Every row once. The order is a pure function of view, lanes, seed, epoch, window and number of streams.
+- Any round is found by arithmetic, in the same time at 1 % and at 99 % of an epoch.
+- All streams of a lane end together, so the last batch is as mixed as the first, and no fragment is decoded twice.
+- Every round takes the same number of rows from every lane, so lanes can be interleaved row by row.
+
+Assumptions. Fragments are cheap to decode sequentially and expensive to reopen. ``permutation`` is stable across
+releases and platforms: saved states depend on it.
+"""
+
+# Invariant: ``apportion`` adds up to the rows of a round, and never decreases for any stream as rounds advance. So a
+# stream is never asked to return a row, and a lane takes exactly its window per round (Webster's method has both
+# properties; rounding each stream on its own has neither).
+# Rejected: the same number of rows from every stream. Short streams end early, and the last rounds come from the few
+# long ones, badly mixed.
+# Rejected: whole fragments per rank. Ranks would have different numbers of rows, and steps would depend on how many
+# ranks there are.
+# Rejected: one permutation of all rows. It needs memory of the size of the dataset, and decodes each row group many
+# times.
 
 from __future__ import annotations
 
@@ -15,34 +40,33 @@ from antifreeze.plan._view import View
 
 
 class Shuffling(NamedTuple):
-    """What the order of a shuffled epoch depends on, apart from the rows."""
+    """What the order of a shuffled epoch depends on, besides the rows."""
 
     seed: int
     epoch: int
     window_rows: int
-    """How many rows of a lane change places with each other."""
+    """Number of rows of a lane that are permuted together."""
     streams: int
-    """How many fragments of a lane are read at a time."""
+    """Number of fragments of a lane that are read at a time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Lane:
-    """One lane: its number, and what each of its streams reads."""
+    """One lane: its number, and the rows of each of its streams."""
 
     number: int
     streams: tuple[Spans, ...]
     ends: tuple[Int64Array, ...]
-    """Where each span of a stream ends among the rows of the stream."""
+    """End of each span, counted in rows of the stream."""
     lengths: tuple[int, ...]
 
 
 class Interleaved:
-    """Some lanes of an epoch, a row of each in turn.
+    """Some lanes of an epoch, interleaved row by row.
 
-    Shuffled, the fragments are permuted and cut into lanes of equal length. Those of a lane are dealt to its streams in
-    turn. A round takes the same number of rows from every lane, from its streams in proportion to their lengths, so
-    that all of them last until the end of the epoch: the last batch is as mixed as the first, and any round is found by
-    arithmetic. Then the rows of each lane are permuted within the round. Not shuffled, a lane is one stream, in order.
+    Shuffled, the fragments are permuted and cut into lanes of equal length. Those of a lane are assigned to its streams
+    in turn. A round takes the same number of rows from every lane, from its streams in proportion to their lengths.
+    Then the rows of each lane are permuted within the round. Not shuffled, a lane is one stream, in order.
     """
 
     is_shuffled = True
@@ -77,11 +101,11 @@ class Interleaved:
         return _Lane(number, streams, ends, tuple(int(e[-1]) for e in ends))
 
     def _in_lane(self, lane: int, round_: int) -> int:
-        """Return how many rows of a lane all rounds before this one take."""
+        """Return the number of rows of a lane in all rounds before this one."""
         return min(round_ * self._window, self._sizes[lane])
 
     def _count_taken(self, round_: int) -> list[list[int]]:
-        """Return how many rows of each stream of each lane all rounds before this one take."""
+        """Return the number of rows of each stream of each lane in all rounds before this one."""
         return [apportion(self._in_lane(i, round_), lane.lengths) for i, lane in enumerate(self._made)]
 
     def start(self, round_: int) -> int:
@@ -99,9 +123,9 @@ class Interleaved:
                     first += stop - begin
         return tuple(tasks)
 
-    def places(self, round_: int) -> Int64Array:
+    def positions(self, round_: int) -> Int64Array:
         count = len(self._made)
-        places = []
+        positions = []
         for i, lane in enumerate(self._made):
             size = self._in_lane(i, round_ + 1) - self._in_lane(i, round_)
             if self._shuffling is None:
@@ -111,16 +135,16 @@ class Interleaved:
                 order = permutation(
                     size, seed=seed, epoch=epoch, use=RandomStream.ROUND, index=round_, lane=lane.number
                 )
-            # Lanes that have a row more stand first, so that no place is left empty in the last round.
-            places.append(order * count + i)
-        return np.concatenate(places) if places else np.arange(0)
+            # Lanes with one more row come first, so that no position is left empty in the last round.
+            positions.append(order * count + i)
+        return np.concatenate(positions) if positions else np.arange(0)
 
     def stays_open(self, task: ReadTask) -> bool:
         return task.round + 1 < self.num_rounds
 
 
 def interleaved(rows: Int64Array, lanes: Lanes) -> Int64Array:
-    """Return what some lanes have of a list of rows, a row of each in turn."""
+    """Return the rows of a list that belong to some lanes, interleaved row by row."""
     parts = [rows[slice(*stretch(len(rows), lanes.total, number))] for number in lanes.numbers]
     found = np.empty(sum(map(len, parts)), np.int64)
     for i, part in enumerate(parts):

@@ -1,8 +1,8 @@
 """Several datasets mixed into one order, lane by lane, so that a mixture can be split between ranks like any dataset.
 
-A group is one sample of every lane. Each lane takes the same number of rows of each dataset from a block of groups, and
-puts them in a random order of its own. An era is a stretch of groups whose shares are known: where weights are
-constant, there is one until a dataset is used up, and another one for those that are left.
+A group is one sample of every lane. Each lane takes the same number of rows of each dataset from a block of groups, in
+its own random order. An era is a range of groups with known ratios: if weights are constant, there is one until a
+dataset is exhausted, and another one for those that are left.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from antifreeze.plan._lanes import Lanes, apportion
 from antifreeze.plan._permute import Int64Array, RandomStream, permutation
 
 BLOCK_GROUPS = 64
-_MOST_ERAS = 4096
+_MAX_ERAS = 4096
 
 Weights = Sequence[float] | Callable[[int], Sequence[float]]
-"""The share of each dataset, or a function that returns it for the number of a group."""
+"""The weight of each dataset, or a function that returns the weights for the number of a group."""
 
 
 class _Era(NamedTuple):
-    """A stretch of groups."""
+    """A range of groups."""
 
     first: int
     counts: tuple[int, ...]
-    """How many rows of each dataset a lane takes in this era."""
+    """Number of rows of each dataset that a lane takes in this era."""
     before: tuple[int, ...]
-    """How many it has taken before."""
+    """Number of rows that it has taken before."""
 
 
 class Mix:
-    """Which dataset each sample of an epoch is of. Arithmetic only; every place is found without those before it."""
+    """Which dataset each sample of an epoch comes from. Arithmetic: any position is found without earlier ones."""
 
     block_groups = BLOCK_GROUPS
-    """How many groups a block has; the last one may be smaller."""
+    """Number of groups per block; the last one may be smaller."""
 
     def __init__(self, sizes: Sequence[int], lanes: int, weights: Weights, *, all_of_them: bool) -> None:
         self.sizes, self.lanes = tuple(sizes), lanes
@@ -53,45 +53,45 @@ class Mix:
 
     @property
     def unit(self) -> int:
-        """How many rows of a dataset are taken together: one for each lane."""
+        """Number of rows of a dataset that are taken together: one per lane."""
         return self.lanes
 
     @property
     def tail_sizes(self) -> list[int]:
-        """How many rows of each dataset are too few for a unit, and come at the end."""
+        """Number of rows of each dataset that do not fill a unit, and come at the end."""
         return [size % self.unit if self._all else 0 for size in self.sizes]
 
     @functools.cached_property
     def tail(self) -> list[tuple[int, int]]:
-        """The rows at the end, one dataset after the other: its number, and the row."""
+        """The rows at the end, dataset by dataset: its number, and the row."""
         left = zip(self.sizes, self.tail_sizes, strict=True)
         return [(number, row) for number, (size, few) in enumerate(left) for row in range(size - few, size)]
 
     @property
     def num_rows(self) -> int:
-        """How many samples an epoch has."""
+        """Number of samples of an epoch."""
         return self.num_groups * self.lanes + sum(self.tail_sizes)
 
     # -- eras ------------------------------------------------------------------------------------------------------
 
     def _plan_constant(self, weights: Sequence[float]) -> None:
-        while share := self._share(weights):
+        while ratios := self._ratios(weights):
             low, high = 0, sum(self._left)
-            while low < high:  # how many groups there are until a dataset is used up
+            while low < high:  # the number of groups until a dataset is exhausted
                 middle = (low + high + 1) // 2
-                fits = all(n <= left for n, left in zip(_split(middle, share), self._left, strict=True))
+                fits = all(n <= left for n, left in zip(_split(middle, ratios), self._left, strict=True))
                 low, high = (middle, high) if fits else (low, middle - 1)
-            self._add(_split(low, share))
+            self._add(_split(low, ratios))
             if not self._all:
                 return
 
     def _plan_changing(self, weights: Callable[[int], Sequence[float]]) -> None:
-        size = max(BLOCK_GROUPS, -(-sum(self._left) // _MOST_ERAS))
+        size = max(BLOCK_GROUPS, -(-sum(self._left) // _MAX_ERAS))
         owed = [0.0] * len(self.sizes)
-        while share := self._share(weights(self.num_groups)):
-            total = sum(share)
-            # What rounding takes from a dataset in one era, it gets in a later one.
-            owed = [o + size * n / total if left else 0.0 for o, n, left in zip(owed, share, self._left, strict=True)]
+        while ratios := self._ratios(weights(self.num_groups)):
+            total = sum(ratios)
+            # What a dataset loses by rounding in one era, it gets in a later one.
+            owed = [o + size * n / total if left else 0.0 for o, n, left in zip(owed, ratios, self._left, strict=True)]
             wanted = apportion(size, [max(0, round(o * _SCALE)) for o in owed])
             owed = [o - n for o, n in zip(owed, wanted, strict=True)]
             ends = any(n > left for n, left in zip(wanted, self._left, strict=True))
@@ -99,12 +99,12 @@ class Mix:
             if ends and not self._all:
                 return
 
-    def _share(self, weights: Sequence[float]) -> list[int]:
-        """Return the weights of what is left, as whole numbers; nothing if nothing is left."""
-        share = [round(weight * _SCALE) if left else 0 for weight, left in zip(weights, self._left, strict=True)]
-        if self._all and not any(share):
-            share = [int(left > 0) for left in self._left]
-        return share if any(share) else []
+    def _ratios(self, weights: Sequence[float]) -> list[int]:
+        """Return the weights of the remaining datasets, as integers; empty if none is left."""
+        ratios = [round(weight * _SCALE) if left else 0 for weight, left in zip(weights, self._left, strict=True)]
+        if self._all and not any(ratios):
+            ratios = [int(left > 0) for left in self._left]
+        return ratios if any(ratios) else []
 
     def _add(self, counts: list[int]) -> None:
         if not any(counts):
@@ -114,10 +114,10 @@ class Mix:
         self._left = [left - n for left, n in zip(self._left, counts, strict=True)]
         self.num_groups += sum(counts)
 
-    # -- places ----------------------------------------------------------------------------------------------------
+    # -- positions -------------------------------------------------------------------------------------------------
 
     def taken(self, group: int) -> list[int]:
-        """Return how many rows of each dataset a lane takes in all groups before this one, which begins a block."""
+        """Return the number of rows of each dataset that a lane takes before ``group``, which starts a block."""
         at = bisect.bisect_right(self.eras, group, key=lambda era: era.first) - 1
         if at < 0:
             return [0] * len(self.sizes)
@@ -126,11 +126,11 @@ class Mix:
 
     @property
     def num_blocks(self) -> int:
-        """How many blocks the groups fill; the last one may be smaller."""
+        """Number of blocks; the last one may be smaller."""
         return -(-self.num_groups // BLOCK_GROUPS)
 
     def counts(self, block: int) -> list[int]:
-        """Return how many rows of each dataset a lane takes in a block."""
+        """Return the number of rows of each dataset that a lane takes in a block."""
         first = block * BLOCK_GROUPS
         before, after = self.taken(first), self.taken(min(first + BLOCK_GROUPS, self.num_groups))
         return [b - a for a, b in zip(before, after, strict=True)]
@@ -142,9 +142,9 @@ class Mix:
         return np.repeat(np.arange(len(counts)), counts)[order]
 
     def sources(self, block: int, lanes: Lanes, *, seed: int, epoch: int) -> Int64Array:
-        """Return where each sample of a block, in some lanes, stands among the rows that the datasets give for it.
+        """Return the position of each sample of a block, in some lanes, among the rows that the datasets deliver.
 
-        Each dataset gives a row of each of these lanes in turn; the rows of all datasets stand one after the other.
+        Each dataset delivers a row of each of these lanes in turn; the rows of the datasets follow one another.
         """
         numbers = lanes.numbers
         picks = np.stack([self.picks(block, lane, seed=seed, epoch=epoch) for lane in numbers], axis=1)
@@ -160,10 +160,10 @@ class Mix:
 
 
 class Batchwise(Mix):
-    """A mixture whose batches are of one dataset each.
+    """A mixture in which each batch comes from one dataset.
 
-    All lanes together take a batch of one dataset: ``groups`` rows each. Which dataset a batch is of is itself a
-    mixture, of batches, with a single lane. Rows that are too few for a batch of their dataset come at the end.
+    All lanes together take a batch of one dataset: ``groups`` rows each. The datasets of the batches are themselves a
+    mixture, of batches, with a single lane. Rows that do not fill a batch of their dataset come at the end.
     """
 
     def __init__(
@@ -180,36 +180,36 @@ class Batchwise(Mix):
         self.sizes, self.lanes, self.block_groups = tuple(sizes), lanes, groups
         self._seed, self._epoch = seed, epoch
         self._batches = Mix([size // (lanes * groups) for size in sizes], 1, weights, all_of_them=all_of_them)
-        """Which dataset each batch is of; ``weights`` may be a function of the number of a batch."""
+        """The dataset of each batch; ``weights`` may be a function of the number of a batch."""
         self.num_groups = self._batches.num_groups * groups
         self._all = all_of_them
         self._known: tuple[int, Int64Array] = (-1, np.empty(0, np.int64))
 
     @property
     def unit(self) -> int:
-        """How many rows of a dataset are taken together: a batch."""
+        """Number of rows of a dataset that are taken together: a batch."""
         return self.lanes * self.block_groups
 
     @property
     def num_blocks(self) -> int:
-        """How many batches there are."""
+        """Number of batches."""
         return self._batches.num_groups
 
     def _picked(self, stretch: int) -> Int64Array:
-        """Return which datasets a stretch of batches is of; the last one that was asked for is kept."""
+        """Return the datasets of a range of batches; the last result is cached."""
         if self._known[0] != stretch:
             self._known = (stretch, self._batches.picks(stretch, 0, seed=self._seed, epoch=self._epoch))
         return self._known[1]
 
     def taken(self, group: int) -> list[int]:
-        """Return how many rows of each dataset a lane takes in all groups before this one, which begins a batch."""
+        """Return the number of rows of each dataset that a lane takes before ``group``, which starts a batch."""
         stretch, at = divmod(group // self.block_groups, BLOCK_GROUPS)
         before = self._batches.taken(stretch * BLOCK_GROUPS)
         since = np.bincount(self._picked(stretch)[:at], minlength=len(self.sizes)).tolist() if at else [0] * len(before)
         return [(b + n) * self.block_groups for b, n in zip(before, since, strict=True)]
 
     def counts(self, block: int) -> list[int]:
-        """Return how many rows of each dataset a lane takes for a batch: all of one."""
+        """Return the number of rows of each dataset that a lane takes for a batch: all of one."""
         stretch, at = divmod(block, BLOCK_GROUPS)
         dataset = self._picked(stretch)[at]
         return [self.block_groups if number == dataset else 0 for number in range(len(self.sizes))]
@@ -219,14 +219,14 @@ class Batchwise(Mix):
         return np.repeat(np.arange(len(self.sizes)), self.counts(block))
 
     def sources(self, block: int, lanes: Lanes, *, seed: int, epoch: int) -> Int64Array:  # noqa: ARG002
-        """Return where each sample of a batch is among the rows that its dataset gives for it: they stay in order."""
+        """Return the position of each sample of a batch among the rows of its dataset: they stay in order."""
         return np.arange(self.block_groups * len(lanes.numbers))
 
 
 _SCALE = 10**6
 
 
-def _split(groups: int, share: Sequence[int]) -> list[int]:
-    """Return how many of some groups each dataset gets, if they went on for ever with these shares."""
-    total = sum(share)
-    return apportion(groups, [n * (groups // total + 2) for n in share])
+def _split(groups: int, ratios: Sequence[int]) -> list[int]:
+    """Return how many of ``groups`` groups each dataset gets if these ratios continued indefinitely."""
+    total = sum(ratios)
+    return apportion(groups, [n * (groups // total + 2) for n in ratios])

@@ -1,11 +1,11 @@
-"""The order of an epoch, as rounds that can each be made on their own.
+"""The order of an epoch, as rounds that can be computed independently.
 
-A round is a stretch of consecutive positions of the epoch, or of a rank's part of it. It is made of parts, each read
-from one stream: a sequence of fragments that is cheapest to decode from front to back. Three orders share this shape:
+A round is a range of consecutive positions of the epoch, or of a rank's part of it. It consists of parts, each read
+from one stream: a sequence of fragments that is cheapest to decode sequentially. Three orders share this shape:
 
 Sequential   a round is one fragment; rows are delivered as they are decoded
-Listed       a round is a stretch of a list of rows; its parts are the fragments that the list names there
-Woven        a round takes some rows from each of several streams and deals them to their places (``_woven``)
+Listed       a round is a range of a list of rows; its parts are the fragments that the list refers to there
+Interleaved  a round takes some rows from each of several streams and scatters them (``_interleave``)
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadTask:
-    """One stretch of one stream to decode. Carries positions, never data."""
+    """A range of one stream to decode. Carries positions, never data."""
 
     round: int
     stream: int
     first: int
-    """Where the task's rows begin among the rows of the round, before they are dealt."""
+    """Offset of the task's rows among the rows of the round, before they are scattered."""
     spans: tuple[Span, ...]
 
     @property
@@ -48,7 +48,7 @@ class ReadTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Spans:
-    """Consecutive rows of several parts of a view, one after the other. Arrays: there may be a million."""
+    """Consecutive rows of several parts of a view, in sequence. Arrays, because there may be a million."""
 
     parts: Int64Array
     starts: Int64Array
@@ -77,27 +77,27 @@ class Order(Protocol):
     view: View
     num_rounds: int
     is_shuffled: bool
-    """Whether rows change places within a round. If not, they can be delivered before the round is complete."""
+    """Whether rows are permuted within a round. If not, they can be delivered before the round is complete."""
 
     def start(self, round_: int) -> int:
-        """Return the position in the epoch at which a round begins; ``start(num_rounds)`` is the number of rows."""
+        """Return the position in the epoch at which a round starts; ``start(num_rounds)`` is the number of rows."""
         ...
 
     def tasks(self, round_: int) -> tuple[ReadTask, ...]:
         """Return the tasks of a round. Together they read each of its rows once."""
         ...
 
-    def places(self, round_: int) -> Int64Array:
-        """Return for each row of the round, task after task, its place within the round."""
+    def positions(self, round_: int) -> Int64Array:
+        """Return the position within the round of each of its rows, task by task."""
         ...
 
     def stays_open(self, task: ReadTask) -> bool:
-        """Whether a later task goes on where this one ends, so that its fragment should stay open."""
+        """Return True if a later task continues where this one ends, so that its fragment should stay open."""
         ...
 
 
 class Sequential:
-    """The rows as they stand in the files: all of them, or those of one lane."""
+    """The rows in the order of the files: all of them, or those of one lane."""
 
     is_shuffled = False
 
@@ -113,7 +113,7 @@ class Sequential:
     def tasks(self, round_: int) -> tuple[ReadTask, ...]:
         return (ReadTask(round=round_, stream=round_, first=0, spans=(self._spans.span(round_),)),)
 
-    def places(self, round_: int) -> Int64Array:
+    def positions(self, round_: int) -> Int64Array:
         return np.arange(int(self._spans.sizes[round_]))
 
     def stays_open(self, task: ReadTask) -> bool:  # noqa: ARG002
@@ -121,7 +121,7 @@ class Sequential:
 
 
 class Listed:
-    """Rows in the order of a list, which may name them in any order and more than once."""
+    """Rows in the order of a list, which may contain them in any order and more than once."""
 
     is_shuffled = True
 
@@ -129,13 +129,13 @@ class Listed:
         self._window = window_rows
         self._num_rows = len(rows)
         self.num_rounds = -(-len(rows) // window_rows)
-        self._places, views = [], []
+        self._positions, views = [], []
         self._first_part = [0]
         for begin in range(0, len(rows), window_rows):
             window = rows[begin : begin + window_rows]
             ascending = np.argsort(window, kind="stable")
             views.append(view_of_rows(fragment_rows.tolist(), window[ascending]))
-            self._places.append(ascending)
+            self._positions.append(ascending)
             self._first_part.append(self._first_part[-1] + len(views[-1].sizes))
         self.view = View(
             fragment=_joined([v.fragment for v in views]),
@@ -155,8 +155,8 @@ class Listed:
             first += span.stop
         return tuple(tasks)
 
-    def places(self, round_: int) -> Int64Array:
-        return self._places[round_]
+    def positions(self, round_: int) -> Int64Array:
+        return self._positions[round_]
 
     def stays_open(self, task: ReadTask) -> bool:  # noqa: ARG002
         return False
@@ -176,11 +176,11 @@ def locate(order: Order, position: int) -> tuple[int, int]:
     round_ = round_at(order, position)
     if round_ == order.num_rounds:
         raise IndexError(f"position {position} of {order.start(order.num_rounds)}")
-    at = int(np.flatnonzero(order.places(round_) == position - order.start(round_))[0])
+    at = int(np.flatnonzero(order.positions(round_) == position - order.start(round_))[0])
     for task in order.tasks(round_):
         offset = at - task.first
         for span in task.spans:
             if offset < span.stop - span.start:
                 return order.view.locate(span.part, span.start + offset)
             offset -= span.stop - span.start
-    raise AssertionError(f"round {round_} has no row for each of its places")
+    raise AssertionError(f"round {round_} has no row for each of its positions")

@@ -1,4 +1,4 @@
-"""Permutations computed from counters: any one can be had at any time, in any process, on any machine."""
+"""Permutations computed from counters: each can be computed at any time, in any process, on any machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RandomStream(enum.IntEnum):
 
 
 def _generator(seed: int, epoch: int, use: RandomStream, index: int, lane: int) -> np.random.Philox:
-    # As arrays of unsigned numbers: of a list that holds one above 2**63, NumPy makes floats, and rounds it.
+    # As unsigned arrays: NumPy would convert a list with a number above 2**63 to floats, and round it.
     key = np.array([seed & _WORD, epoch & _WORD], np.uint64)
     return np.random.Philox(key=key, counter=np.array([0, int(use), index, lane], np.uint64))
 

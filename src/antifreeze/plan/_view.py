@@ -28,7 +28,7 @@ class View:
         return int(self.sizes.sum())
 
     def locate(self, part: int, offset: int) -> tuple[int, int]:
-        """Return the fragment and the row in it that stands at ``offset`` in a part."""
+        """Return the fragment, and the row in it, at ``offset`` in a part."""
         row = self.start[part] + offset if self.rows is None else self.rows[part][offset]
         return int(self.fragment[part]), int(row)
 

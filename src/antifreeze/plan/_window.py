@@ -1,4 +1,4 @@
-"""What may be in flight: pure rules that bound memory and still never wait for each other in a circle."""
+"""What may be in flight: pure rules that bound memory and cannot deadlock."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InFlight:
-    """Where an epoch stands."""
+    """The state of an epoch."""
 
     front: int
-    """The round that the consumer takes from."""
+    """The round that the consumer reads from."""
     nbytes: int
-    """Decoded bytes that were not handed to the user yet."""
+    """Decoded bytes that were not delivered yet."""
     starving: bool
     """Whether nothing of the front round is ready."""
     taken: float = 0.0
-    """Which share of the front round's rows workers have been given."""
+    """Fraction of the front round's rows that were sent to workers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlightLimits:
-    """What bounds an epoch."""
+    """The limits of an epoch."""
 
     nbytes: int
     rounds_ahead: int
     is_paced: bool = False
-    """Whether the last of these rounds is decoded only as fast as workers take the rows of the front round."""
+    """Whether the last of these rounds is decoded only as fast as workers consume the front round."""
 
 
 def may_begin(flight: InFlight, limits: FlightLimits, *, round_: int, nbytes: int) -> bool:
-    """Whether a round that will hold ``nbytes`` may be begun now.
+    """Return True if a round of ``nbytes`` may be started now.
 
-    Invariant: the front round may always begin. It is what the consumer waits for, so refusing it for lack of memory,
-    while the memory is held by rounds behind it, would be a freeze by design.
+    Invariant: the front round may always start. The consumer waits for it, so rejecting it for lack of memory, while
+    later rounds hold the memory, would be a deadlock by design.
     """
     if round_ <= flight.front:
         return True
@@ -41,9 +41,9 @@ def may_begin(flight: InFlight, limits: FlightLimits, *, round_: int, nbytes: in
 
 
 def may_decode(flight: InFlight, limits: FlightLimits, *, round_: int, nbytes: int) -> bool:
-    """Whether a further piece of ``nbytes`` of a round that was begun may be decoded now.
+    """Return True if another piece of ``nbytes`` of a started round may be decoded now.
 
-    Invariant: the front round may always go on while nothing of it is ready, for the same reason.
+    Invariant: the front round may always continue while nothing of it is ready, for the same reason.
     """
     if round_ == flight.front and flight.starving:
         return True
@@ -54,10 +54,10 @@ _HEAD_START, _LEAD = 0.25, 1.25
 
 
 def may_start(flight: InFlight, limits: FlightLimits, *, round_: int, done: float) -> bool:
-    """Whether another task of a round that was begun may be started now; ``done`` is the share that was started before.
+    """Return True if another task of a started round may start now; ``done`` is the fraction started before.
 
     User code takes far longer than decoding, so the next window would wait in memory, complete, for nearly as long as
-    the front one lasts. Its last task is started when three fifths of the front round were given out, not earlier.
+    the front one lasts. Its last task starts when three fifths of the front round were sent to workers, not earlier.
 
     Invariant: only the last round ahead is held back, and never the front round.
     """
