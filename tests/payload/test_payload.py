@@ -179,7 +179,7 @@ def test_a_mapped_file_that_is_replaced_on_the_way_is_an_error(tmp_path: Path) -
     payload = make_payload(np.memmap(path, np.uint8, "r"), set())
     other.rename(path)
     try:
-        with pytest.raises(FileNotFoundError, match="replaced by another"):
+        with pytest.raises(FileNotFoundError, match="was replaced"):
             bytes_at(payload.layout.pieces, payload.fd, [])
     finally:
         payload.close()
