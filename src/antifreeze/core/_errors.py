@@ -1,7 +1,7 @@
 """The tree of errors: one class per meaning, facts as attributes, a hint that can be acted on.
 
 AntifreezeError
-├── InputError               what was asked for cannot be done
+├── InputError               the request cannot be fulfilled
 │   ├── ConfigError          an argument has a wrong value           (also ValueError)
 │   ├── SourceNotFound       no such directory, file or match        (also FileNotFoundError)
 │   ├── UnknownColumn        a column that the data does not have    (also KeyError)
@@ -9,18 +9,18 @@ AntifreezeError
 │   ├── SourceChanged        the files are not those that were indexed
 │   ├── ManifestError        the manifest is damaged or of another version
 │   ├── NotPicklable         something that cannot be sent to a worker        (also TypeError)
-│   ├── DuplicateData        an iterable dataset that gives every worker the same samples
-│   └── StateMismatch        a state that this loader cannot go on from   (also ValueError)
-├── DataError                what stands in a file cannot be delivered
+│   ├── DuplicateData        an iterable dataset that yields the same samples in every worker
+│   └── StateMismatch        a state that this loader cannot resume from   (also ValueError)
+├── DataError                the contents of a file cannot be read
 │   ├── CorruptFile          not Parquet, truncated, a page that does not decode
-│   ├── UnreadableFile       the system does not give its bytes     (also OSError)
+│   ├── UnreadableFile       the system cannot read it                (also OSError)
 │   ├── NullValue            a null where no fill value was given    (also ValueError)
 │   ├── RaggedColumn         rows of different lengths where one length was expected
 │   └── TooLarge             a page, row or window that does not fit in memory_limit (also MemoryError)
 ├── UserCodeError            a dataset, transform or collate function raised; its error is the cause
-├── NotRepeatable            an iterable dataset cannot go on where a lost worker stopped
-├── WorkerDied               a worker process ended again and again          (also RuntimeError)
-└── Stalled                  nothing moved for longer than the limit (also TimeoutError, RuntimeError)
+├── NotRepeatable            an iterable dataset cannot resume where a lost worker stopped
+├── WorkerDied               worker processes exited repeatedly                (also RuntimeError)
+└── Stalled                  no progress for longer than the limit (also TimeoutError, RuntimeError)
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _rebuild(
 
 
 def _without_credentials(fact: Any) -> Any:
-    """Return a fact as programs get it: as it is, but for users and passwords in addresses."""
+    """Return a fact for programs: unchanged, except for users and passwords in addresses."""
     if type(fact) is str:
         return redact_addresses(fact)
     if type(fact) is dict:
@@ -68,10 +68,10 @@ class AntifreezeError(Exception):
     """
 
     retry: Any = None
-    """What could be tried again without what failed; for the loader's own use."""
+    """What could be retried without the failed sample; for internal use by the loader."""
 
     def __init__(self, message: str, *, hint: str = "", lines: Iterable[str] = (), **facts: Any) -> None:
-        # Invariant: this is the only place where an error becomes text, and the only breaks in it are those made here.
+        # Invariant: only here does an error become text, and the only line breaks in it are those added here.
         self._problem = one_line(message, _MAX_MESSAGE_CHARS)
         self.lines = tuple(clean_lines(lines))
         self.message = self._problem + indented(self.lines, by="  ")
@@ -92,7 +92,7 @@ class AntifreezeError(Exception):
 
 
 class InputError(AntifreezeError):
-    """What was asked for cannot be done."""
+    """The request cannot be fulfilled."""
 
 
 class ConfigError(InputError, ValueError):
@@ -108,7 +108,7 @@ class SourceNotFound(InputError, FileNotFoundError):
 
 
 class UnknownColumn(InputError, KeyError):
-    """A column was asked for that the data does not have."""
+    """The requested column does not exist in the data."""
 
     column: str
 
@@ -134,24 +134,24 @@ class ManifestError(InputError):
 
 
 class NotPicklable(InputError, TypeError):
-    """An object cannot be sent to a worker process, or not back from it."""
+    """An object cannot be sent to a worker process, or back from it."""
 
     path: str
 
 
 class DuplicateData(InputError):
-    """An iterable dataset gives every worker the same samples, so that each would arrive once per worker."""
+    """An iterable dataset yields the same samples in every worker, so each would be delivered once per worker."""
 
 
 class StateMismatch(InputError, ValueError):
-    """A state does not fit the loader that is to go on from it."""
+    """A state does not fit the loader that should resume from it."""
 
     differences: Mapping[str, tuple[Any, Any]] = MappingProxyType({})
-    """What the state says and what the loader has, by name."""
+    """The value in the state and the value of the loader, by name."""
 
 
 class DataError(AntifreezeError):
-    """What stands in a file cannot be delivered."""
+    """The contents of a file cannot be read."""
 
     file: str
 
@@ -163,18 +163,18 @@ class CorruptFile(DataError):
 
 
 class UnreadableFile(DataError, OSError):
-    """The file is there, but the system does not give its bytes: permissions, handles, a disk that fails."""
+    """The file exists, but the system cannot read it: permissions, descriptors, a failing disk."""
 
 
 class NullValue(DataError, ValueError):
-    """A null stands where no fill value was given."""
+    """A null was found, and no fill value was given."""
 
     column: str
     row: int
 
 
 class RaggedColumn(DataError):
-    """Rows of different lengths stand where one length was expected."""
+    """Rows have different lengths where one length was expected."""
 
     column: str
     row: int
@@ -184,7 +184,7 @@ class TooLarge(DataError, MemoryError):
     """A page, a row, a batch or a shuffle window needs more memory than ``memory_limit`` allows."""
 
     nbytes: int
-    """What it would need, or more."""
+    """An upper bound of the memory it would need."""
     limit: int
 
 
@@ -195,24 +195,24 @@ class UserCodeError(AntifreezeError):
 
 
 class NotRepeatable(AntifreezeError):
-    """A worker was lost, and the iterable dataset did not give its successor the same samples again."""
+    """A worker was lost, and the iterable dataset did not yield the same samples to its replacement."""
 
     worker: int
 
 
 class WorkerDied(AntifreezeError, RuntimeError):
-    """A worker process ended, and so did those that took its place."""
+    """A worker process exited, and so did its replacements."""
 
     worker: int
     cause: str
 
 
 class Stalled(AntifreezeError, TimeoutError, RuntimeError):
-    """Nothing moved for longer than the limit."""
+    """There was no progress for longer than the limit."""
 
     silent_s: float
 
 
-# Tracebacks name an error by its module; people find it under the package's own name.
+# Tracebacks name an error by its module; users find it under the name of the package.
 for _error in [value for value in globals().values() if isinstance(value, type) and issubclass(value, AntifreezeError)]:
     _error.__module__ = "antifreeze"
