@@ -24,7 +24,7 @@ def test_every_difference_is_named() -> None:
     assert "saved with batch_size=32, this loader has 64; the state was saved with seed=1, this loader has 2" in str(
         caught.value
     )
-    assert "strict=False): nothing" in caught.value.hint
+    assert "strict=False) to continue anyway: nothing" in caught.value.hint
     assert caught.value.differences == differences
     assert pickle.loads(pickle.dumps(caught.value)).differences == differences  # noqa: S301
     settle({}, strict=True, lost="nothing")
@@ -47,7 +47,7 @@ def test_who_goes_on_all_the_same_is_warned(caplog: pytest.LogCaptureFixture) ->
         ({"model": 1, "b": 2, "c": 3, "d": 4, "e": 5}, "a dict of 'model', 'b', 'c', 'd', ..."),
         ({"version": "1", "kind": "Loader"}, "a dict of 'version', 'kind'"),
         ({"version": 1, "kind": "Other"}, "another kind of loader: Other, this one is Loader"),
-        ({"version": 3, "kind": "Loader"}, "version 3, this antifreeze knows versions up to 2"),
+        ({"version": 3, "kind": "Loader"}, "version 3, this antifreeze supports versions up to 2"),
     ],
 )
 def test_what_is_no_state_of_this_loader_is_refused(state: Any, words: str) -> None:

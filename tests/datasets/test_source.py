@@ -115,7 +115,7 @@ def test_a_damaged_manifest_is_not_passed_over(tmp_path: Path) -> None:
     make(tmp_path, "a.parquet")
     (tmp_path / MANIFEST_NAME).write_text("{}")
 
-    with pytest.raises(ManifestError, match="is no manifest of antifreeze"):
+    with pytest.raises(ManifestError, match="is not an antifreeze manifest"):
         open_source(tmp_path)
 
 

@@ -41,7 +41,7 @@ def test_a_read_that_hangs_is_named() -> None:
         if item == "stuck":
             release.wait(timeout=60)
 
-    pool: DaemonThreadPool[None] = DaemonThreadPool(work, [*map(str, range(40)), "stuck"], 2, patience_s=0.05)
+    pool: DaemonThreadPool[None] = DaemonThreadPool(work, [*map(str, range(40)), "stuck"], 2, stall_timeout_s=0.05)
     with pytest.raises(Stalled, match="waiting for stuck") as caught:
         pool.run()
     assert all(thread.daemon for thread in footers_threads())

@@ -128,7 +128,7 @@ def test_a_dataset_without_rows_is_a_manifest(tmp_path: Path) -> None:
         (pa.table({"x": ["1"], "y": [1.0]}), "'x' is string, not int64"),
         (pa.table({"x": pa.nulls(1), "y": [1.0]}), "'x' is null, not int64"),
         (pa.table({"c": [1], "d": [1.0]}), "'x' is missing, 'y' is missing, 'c' (int64) is extra"),
-        (pa.table([[1], [1.0], [2.0]], ["x", "y", "y"]), "'y' stands 2 times"),
+        (pa.table([[1], [1.0], [2.0]], ["x", "y", "y"]), "'y' occurs 2 times"),
     ],
 )
 def test_files_with_other_columns_are_named(tmp_path: Path, other: pa.Table, text: str) -> None:
@@ -191,7 +191,7 @@ def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
 
 
 def test_senseless_arguments_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="0 threads cannot read"):
+    with pytest.raises(ConfigError, match="invalid threads: expected an integer >= 1, got 0"):
         survey(tmp_path, {"a": pa.table({"x": [1]})}, threads=0)
     with pytest.raises(ConfigError, match="there are no files"):
         build_manifest([], str(tmp_path))

@@ -1,52 +1,109 @@
-"""Pages are written in the words of the field: a few phrases that once were everywhere must not come back.
+"""The language of the code: phrases and names that were retired do not come back.
 
-Only prose is looked at: code blocks and text in backticks repeat what programs print.
+Comments, docstrings and messages use the words of the field. A reader can search for "spawn", "shard" or "resume", but
+would not search for the private words that these replaced.
 """
 
 from __future__ import annotations
 
+import io
 import re
+import tokenize
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-RETIRED = {
-    r"stands? still|stood still|standstill": "is stuck, stalled, hangs",
-    r"\bgoes on\b|\bgo on\b": "continues, resumes",
-    r"\banew\b": "again, from the beginning",
-    r"\bwhoever\b|\bwhomever\b": "name the actor",
-    r"\bso many\b": "give the number",
-    r"\b(workers?|one|it) (is|are|was|were) born\b": "is spawned, starts",
-    r"\bfor ever\b": "forever",
-    r"\btell whether\b": "shows whether, True if",
+PACKAGE = ROOT / "src/antifreeze"
+
+PENDING = (
+    "datasets",
+    "diagnosis",
+    "distributed",
+    "doctor",
+    "integrations",
+    "loaders",
+    "pool/_failures.py",
+    "pool/_history.py",
+    "pool/_messages.py",
+    "pool/_server_watch.py",
+    "pool/_stalls.py",
+    "pool/_watch.py",
+    "worker/_wire.py",
+)
+"""What is not covered yet. Entries are removed, never added."""
+
+PROSE = {
+    r"\bst(?:ands?|anding|ood)\b": "is, is at, stalled",
+    r"\b(?:go|goes|going|went|gone) on\b": "continue, resume, recover",
+    r"\banew\b": "again, or name the action",
+    r"\b(?:is|are|was|were|been) told\b": "get, receive, is notified",
     r"\bin words\b": "as text",
-    r"\bof its own\b|\bof your own\b|\bof their own\b": "its own, separate",
-    r"\b(colour|behaviour|neighbour|favour|honour|recognise|initialise|summarise)": "American spelling",
+    r"\bwho(?:m)?ever\b": "name the actor",
+    r"\basks? on\b": "continues to iterate",
+    r"\bso many\b": "this many, or name the number",
+    r"\bof (?:its|their) own\b": "its own, separate",
+    r"\b(?:tell|say)s? whether\b": "Return True if",
+    r"\b(?:born|births?|stillbirths?|bury|buried|bears?)\b": "spawned, started, reaped",
+    r"\b(?:dies|died)\b": "exits, was killed",
+    r"\b(?:crews?|nursery|nurse|keepers?|parcels?|ledgers?|desks?)\b": "pool, fork server, supervisor, payload, table",
+    r"\b(?:its|a|the|each|whose|this|worker's) share\b|\bshares of\b": "shard, fraction, part",
+    r"\bplaces\b|\b(?:its|this|a|the|that|same|any) place\b": "position, location",
+    r"\blets? (?:it |them )?go\b|\bletting go\b": "release",
+    r"\b(?:hears?|heard|learns?|learned)\b": "is notified, records, observes",
+    r"\bagain and again\b|\bfor ever\b|\bwithout a word\b": "repeatedly, forever, silently",
 }
+"""Retired phrases in comments, docstrings and messages, and what to say instead."""
+
+NAMES = {
+    r"_?MOST\w*|_?most_\w+": "max_, _MAX",
+    r"_(?:LOOK|SOON|AWAY|OVER|END)_S": "*_INTERVAL_S, *_GRACE_S, *_TIMEOUT_S",
+    r"\w*(?:stillbirth|nursery|keeper|parcel|ledger)\w*": "the words of the field",
+}
+"""Retired names, and what to use instead."""
+
+KEPT = frozenset({"most_common"})
+"""Names of other libraries."""
+
+_IDENTIFIER = re.compile(r"""["']\w+["']""")
+"""A string that is a key or a field, not prose."""
 
 
-def prose_of(text: str) -> str:
-    """Return a page without code, with the line breaks that it has."""
-    blank = re.sub(r"^```.*?^```$", lambda block: "\n" * block[0].count("\n"), text, flags=re.MULTILINE | re.DOTALL)
-    return re.sub(r"`[^`\n]+`", "", blank)
+def is_pending(path: Path) -> bool:
+    name = path.relative_to(PACKAGE).as_posix()
+    return any(name == entry or name.startswith(f"{entry}/") for entry in PENDING)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_a_page_has_no_retired_phrase(page: Path) -> None:
-    """The message says what to write instead."""
-    text = prose_of(page.read_text())
-    found = [
-        f"line {text.count(chr(10), 0, match.start()) + 1}: {' '.join(match[0].split())!r}: say {instead!r}"
-        for phrase, instead in RETIRED.items()
-        for match in re.finditer(phrase.replace(" ", r"\s+"), text, re.IGNORECASE)
-    ]
+def retired_in(path: Path) -> Iterator[str]:
+    """Yield each retired phrase or name of a module, with its line and what to say instead."""
+    for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
+        kind, text = tokenize.tok_name[token.type], token.string
+        found: list[tuple[str, int, str]] = []
+        if kind == "NAME" and text not in KEPT:
+            found = [(text, 0, instead) for pattern, instead in NAMES.items() if re.fullmatch(pattern, text)]
+        elif kind in ("STRING", "COMMENT", "FSTRING_MIDDLE") and not _IDENTIFIER.fullmatch(text):
+            for pattern, instead in PROSE.items():
+                found += [(m[0], m.start(), instead) for m in re.finditer(pattern, text, re.IGNORECASE)]
+        for phrase, start, instead in found:
+            line = token.start[0] + text[:start].count("\n")
+            yield f"{path.relative_to(ROOT)}:{line}: {phrase!r}, say: {instead}"
 
-    assert found == []
+
+SOURCES = [path for path in sorted(PACKAGE.rglob("*.py")) if not is_pending(path)]
 
 
-def test_the_test_can_fail() -> None:
-    """A check that cannot fail checks nothing."""
-    assert "goes on" not in prose_of("`goes on`\n```text\ngoes on\n```\n")
-    assert re.search(next(iter(RETIRED)), "it stands still")
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_a_module_uses_the_words_of_the_field(path: Path) -> None:
+    """A private word is one that no reader can guess, and no search can find."""
+    assert list(retired_in(path)) == []
+
+
+@pytest.mark.parametrize("entry", PENDING)
+def test_what_is_pending_is_not_clean_yet(entry: str) -> None:
+    """An entry that has nothing left to do is removed, so that the list shrinks and the module stays clean."""
+    path = PACKAGE / entry
+    modules = [path] if path.suffix else sorted(path.rglob("*.py"))
+
+    assert modules
+    assert any(finding for module in modules for finding in retired_in(module)), f"remove {entry!r} from PENDING"

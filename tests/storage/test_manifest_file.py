@@ -135,7 +135,7 @@ def forged(path: Path, payload: bytes, version: int = 1) -> str:
         ({"paths": ["a/./x", "b"]}, "does not lie below the root"),
         ({"paths": ["", "b"]}, "does not lie below the root"),
         ({"paths": ["a\0", "b"]}, "does not lie below the root"),
-        ({"paths": ["b", "b"]}, "stands in it twice"),
+        ({"paths": ["b", "b"]}, "it lists a file twice"),
         ({"paths": ["a", 1]}, "paths is missing or of a wrong type"),
         ({"paths": "ab"}, "paths is missing or of a wrong type"),
         ({"paths": None}, "paths is missing or of a wrong type"),
@@ -193,13 +193,16 @@ def test_a_payload_that_is_no_manifest_is_refused(tmp_path: Path, payload: bytes
 
 def test_another_version_is_named(tmp_path: Path) -> None:
     with pytest.raises(
-        ManifestError, match="has version 7; this version of antifreeze knows versions up to 2"
+        ManifestError, match="has version 7; this version of antifreeze supports versions up to 2"
     ) as caught:
         read_manifest(forged(tmp_path / "m.json", b"{}", version=7))
     assert "index_parquet_dataset again" in caught.value.hint
 
 
-@pytest.mark.parametrize(("data", "text"), [(b"", "is empty"), (b"PAR1", "is no manifest"), (b"{}", "is no manifest")])
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [(b"", "is empty"), (b"PAR1", "is not an antifreeze manifest"), (b"{}", "is not an antifreeze manifest")],
+)
 def test_a_file_of_another_kind_is_named(tmp_path: Path, data: bytes, text: str) -> None:
     (tmp_path / "m.json").write_bytes(data)
 

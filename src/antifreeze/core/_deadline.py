@@ -13,7 +13,7 @@ Clock = Callable[[], float]
 class Deadline:
     """A moment after which waiting is an error.
 
-    A timeout that is handed down a call chain starts anew at every level; a moment can be passed on unchanged.
+    A timeout that is passed down a call chain restarts at every level; a moment can be passed on unchanged.
     """
 
     at_s: float

@@ -42,7 +42,7 @@ def _rebuild(
 
 
 def _without_credentials(fact: Any) -> Any:
-    """Return a fact as programs get it: as it is, but for users and passwords in addresses."""
+    """Return a fact for programs: unchanged, except for users and passwords in addresses."""
     if type(fact) is str:
         return redact_addresses(fact)
     if type(fact) is dict:
@@ -87,7 +87,7 @@ class AntifreezeError(Exception):
     """What can be retried without the failed part; for internal use."""
 
     def __init__(self, message: str, *, hint: str = "", lines: Iterable[str] = (), **facts: Any) -> None:
-        # Invariant: this is the only place where an error becomes text, and the only breaks in it are those made here.
+        # Invariant: only here does an error become text, and the only line breaks in it are those added here.
         self._problem = one_line(message, _MAX_MESSAGE_CHARS)
         self.lines = tuple(clean_lines(lines))
         self.message = self._problem + indented(self.lines, by="  ")
@@ -165,7 +165,7 @@ class NotPicklable(InputError, TypeError):
 
 
 class DuplicateData(InputError):
-    """An iterable dataset gives every worker the same samples, so that each would arrive once per worker."""
+    """An iterable dataset yields the same samples in every worker, so each would be delivered once per worker."""
 
 
 class StateMismatch(InputError, ValueError):
@@ -254,6 +254,6 @@ class Stalled(AntifreezeError, TimeoutError, RuntimeError):
     """Seconds without progress."""
 
 
-# Tracebacks name an error by its module; people find it under the package's own name.
+# Tracebacks name an error by its module; users find it under the name of the package.
 for _error in [value for value in globals().values() if isinstance(value, type) and issubclass(value, AntifreezeError)]:
     _error.__module__ = "antifreeze"

@@ -4,7 +4,7 @@
 or a sparse file of many gigabytes. ``open_regular`` and ``read_regular`` wait for none of them: regular files only,
 of a bounded size.
 
-**Writing.** A folder may be shared with other users, who can put links, pipes and files of their own where ours are
+**Writing.** A folder may be shared with other users, who can put their links, pipes and files where ours are
 expected. Nothing is written through a link, into a file that another user owns or has a second name for, or into a
 folder that was there before: new names only, or files that are provably our own.
 
@@ -180,7 +180,7 @@ class PrivateFolder:
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = _new_folder(path)
-        # Where everybody may write, another user can have moved it away and put one of theirs in its place.
+        # In a world-writable directory, another user can have moved it away and replaced it.
         handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         status = os.fstat(handle)
         if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
@@ -201,7 +201,7 @@ class PrivateFolder:
             os.close(handle)
 
     def close(self) -> None:
-        """Let go of the folder. May be called twice."""
+        """Close the directory. May be called twice."""
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1

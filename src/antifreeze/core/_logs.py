@@ -22,7 +22,7 @@ class CleanArguments(logging.Filter):
             record.args = tuple(map(_clean, record.args))
         if record.exc_info and not record.exc_text:
             record.exc_text = clean_block(_FORMATTER.formatException(record.exc_info))
-            # Whoever keeps records must not keep frames, and with them a dataset and its processes.
+            # A handler that keeps records must not keep frames alive, and with them a dataset and its processes.
             record.exc_info = None
         return True
 

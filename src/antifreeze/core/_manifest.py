@@ -19,7 +19,7 @@ class File:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnFacts:
-    """What the footers tell of one top-level column, over all files."""
+    """Statistics of one top-level column, from the footers of all files."""
 
     name: str
     nbytes: int
@@ -36,7 +36,7 @@ def _longs() -> array[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Manifest:
-    """All fragments of a source. Fragments stand in file order, then row-group order.
+    """All fragments of a source, in file order, then row-group order.
 
     The per-fragment facts are arrays, not objects: a source may have a million fragments.
     """
@@ -51,7 +51,7 @@ class Manifest:
     """Row group within the file."""
     fragment_rows: array[int] = field(default_factory=_longs)
     differences: tuple[Mapping[str, str], ...] = ()
-    """How files differ from the model in columns that they do not all share: by column, in words. Files that differ in
+    """How files differ from the model in columns that they do not all share: one text per column. Files that differ in
     the same way share an entry."""
     file_difference: array[int] = field(default_factory=_longs)
     """Index into ``differences`` for each file, -1 for one that is like the model; empty if all files agree."""

@@ -36,7 +36,7 @@ class Pattern:
         return self.compiled.search(text)
 
     def match(self, text: str, at: int = 0) -> Match | None:
-        """Return the match that begins at a place."""
+        """Return the match that starts at a position."""
         return self.compiled.match(text, at)
 
     def fullmatch(self, text: str) -> Match | None:

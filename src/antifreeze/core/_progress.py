@@ -32,8 +32,8 @@ class Progress:
             self._next_s = time.monotonic() + _EVERY_S
 
     def _draw(self, end: str = "") -> None:
-        share = self._done / self._total if self._total else 1.0
-        filled = int(share * _WIDTH)
+        fraction = self._done / self._total if self._total else 1.0
+        filled = int(fraction * _WIDTH)
         rate = self._done / max(time.monotonic() - self._start_s, 1e-9)
         bar = "━" * filled + " " * (_WIDTH - filled)
         text = f"\r{self._label} {bar} {self._done:,}/{self._total:,} {self._unit}  {rate:,.0f} {self._unit}/s "

@@ -1,4 +1,4 @@
-"""The plug points, in one place. Nothing is inherited; ``antifreeze.testing`` has the suite that each must pass."""
+"""The extension points. Nothing is inherited; ``antifreeze.testing`` has the suite that each must pass."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A secret is recognised in one of four ways, from the certain to the likely:
 
-1. by its place: a password in an address, the value after ``--token`` or ``mysql -p``, the body of a PEM block,
+1. by its position: a password in an address, the value after ``--token`` or ``mysql -p``, the body of a PEM block,
    the value of an ``Authorization`` header;
 2. by the name before it: ``AccountKey=``, ``"hf_token": "``, ``Pwd=`` (see ``_secret_names``);
 3. by a prefix that a service gives to its keys: ``ghp_``, ``xapp-``, ``ya29.``;
@@ -14,7 +14,7 @@ In doubt it is hidden. What is not hidden: words of a language, paths, names of 
 # Invariant: linear time. Every pattern starts at a border that is cheap to find, repeats possessively (``++``) or
 # within a small bound, and is followed by no second unbounded repetition of the same characters. Tests feed a megabyte
 # of each suspicious shape.
-# Tried: one large alternation; it was quadratic on long runs of word characters, and nobody could read it.
+# Tried: one large alternation; it was quadratic on long runs of word characters, and unreadable.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MAX_WORDS, _MAX_WORD_CHARS = 40, 200
 _MAX_READ_CHARS = 10 * _MAX_WORD_CHARS
 _NEAR_CHARS = 200
 
-# -- by place ------------------------------------------------------------------------------------------------------
+# -- by position ---------------------------------------------------------------------------------------------------
 _PEM = Pattern(
     r"-----BEGIN [A-Z0-9 ]{0,40}(?:PRIVATE KEY|CERTIFICATE|MESSAGE)[A-Z ]{0,20}-----"
     r".*?(?:-----END [A-Z0-9 ]{0,60}-----|\Z)",
@@ -181,7 +181,7 @@ def _argv(match: re.Match[str]) -> str:
     return "[" + ", ".join(f"'{word}'" for word in redact_command(words)) + "]"
 
 
-# -- places --------------------------------------------------------------------------------------------------------
+# -- positions -----------------------------------------------------------------------------------------------------
 
 
 def _by_place(text: str) -> str:

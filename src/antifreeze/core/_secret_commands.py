@@ -1,8 +1,8 @@
 """Command lines word by word: which word is the password of which program.
 
-Most programs name their secrets (``--password X``), and the name tells. Some do not: ``mysql -pX``, ``curl -u me:X``,
-``wandb login X``. These are listed here. Of a program that is not listed, ``-p X`` is taken for a password unless X is
-a number or a port, or the program is known to mean something else by it.
+Most programs name their secrets (``--password X``), and the name reveals them. Some do not: ``mysql -pX``,
+``curl -u me:X``, ``wandb login X``. These are listed here. Of a program that is not listed, ``-p X`` is taken for a
+password unless X is a number or a port, or the program is known to mean something else by it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class WordKind(enum.Enum):
     """What a word of a command line is."""
 
     SHOWN = enum.auto()
-    """Not a secret by its place; it may still hold one."""
+    """Not a secret by its position; it may still contain one."""
     SECRET = enum.auto()
     ATTACHED = enum.auto()
     """An option of one letter together with its secret: ``-pX``."""
@@ -96,11 +96,11 @@ _MAX_POSITIONALS = 8
 
 
 class CommandReader:
-    """Reads a command line from left to right, and says of each word what it is.
+    """Reads a command line from left to right, and classifies each word.
 
     Args:
         is_text: the words are those of a text that a command line may be a part of: names of options are judged
-            elsewhere, and only what known programs are given is a secret by its place.
+            elsewhere, and only what known programs are given is a secret by its position.
     """
 
     def __init__(self, *, is_text: bool = False) -> None:

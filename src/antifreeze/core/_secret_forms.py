@@ -1,6 +1,6 @@
 """Secrets by their own form: the prefix that a service gives to its keys, or a long word that is made by chance.
 
-Nobody says that these are secrets; they are hidden wherever they occur. A file or a folder whose name is a hash must be
+Nothing marks these as secrets; they are hidden wherever they occur. A file or a folder whose name is a hash must be
 found again, so hexadecimal names stay inside of paths, and so do UUIDs everywhere.
 """
 
@@ -112,13 +112,13 @@ def _kinds(text: str) -> set[str]:
 
 
 def _changes(text: str) -> float:
-    """Return the share of letters that differ in kind from the one before."""
+    """Return the fraction of letters that differ in kind from the previous one."""
     kinds = [_kind(c) for c in text[:_MAX_CHARS] if c.isalnum()]
     return sum(a != b for a, b in pairwise(kinds)) / max(1, len(kinds) - 1)
 
 
 def _share_in_words(text: str) -> float:
-    """Return the share of letters that are a part of something that can be spoken."""
+    """Return the fraction of letters that are part of something pronounceable."""
     text = text[:_MAX_CHARS]
     spoken = sum(len(run[0]) for run in _RUN.finditer(text) if _can_be_spoken(run[0].lower()))
     return spoken / max(1, sum(map(str.isalnum, text)))

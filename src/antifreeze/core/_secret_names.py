@@ -17,7 +17,7 @@ _MAX_NAME = 200
 
 
 class Secrecy(enum.IntEnum):
-    """What a name says about the value that follows it."""
+    """What a name implies about the value that follows it."""
 
     NONE = 0
     """Nothing: the value is shown, unless it looks like a secret by itself."""
@@ -73,12 +73,12 @@ _ALONE = _set(
 
 
 _KEYS = frozenset((word, "key") for word in ("api", "access", "account", "secret", "private"))
-"""In any place: ``access_key_id``, ``fs.azure.account.key.name``."""
+"""At any position: ``access_key_id``, ``fs.azure.account.key.name``."""
 
 
 @functools.lru_cache(maxsize=2048)
 def secrecy_of(name: str) -> Secrecy:
-    """Return what a name says about the value after it: ``--db-password`` and ``DB_PASSWORD`` say the same."""
+    """Return what a name implies about the value after it: ``--db-password`` and ``DB_PASSWORD`` are equivalent."""
     words = _words(name)
     while len(words) > 1 and (words[-1].isdecimal() or words[-1] in _MODIFIERS):
         words.pop()

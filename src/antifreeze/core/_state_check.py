@@ -1,4 +1,4 @@
-"""A saved position against the loader that is to resume from it: what differs, in words."""
+"""Compares a saved state with the loader that should resume from it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from antifreeze.core.forms import HINT, MAX_NAME_CHARS, names_of, shown, whole
 logger = get_logger()
 
 Differences = dict[str, tuple[Any, Any]]
-"""What the state says and what the loader has, by name."""
+"""The value in the state and the value of the loader, by name."""
 
 
 def check_kind(state: object, *, kind: str, version: int) -> None:
@@ -20,24 +20,24 @@ def check_kind(state: object, *, kind: str, version: int) -> None:
     if not isinstance(state, Mapping) or type(state.get("version")) is not int or type(state.get("kind")) is not str:
         found = f"a dict of {names_of(state)}" if isinstance(state, Mapping) else f"a {type(state).__name__:.100}"
         raise StateMismatch(f"this is not a state of an antifreeze {kind}: it is {found}", hint=HINT)
-    saved, said = state["kind"], state["version"]
+    saved, number = state["kind"], state["version"]
     if saved != kind:
         raise StateMismatch(
             f"the state was saved by another kind of loader: {saved:.{MAX_NAME_CHARS}}, this one is {kind}",
-            hint="load the state into the kind of loader that saved it, or begin a new run",
+            hint="load the state into the kind of loader that saved it, or start a new run",
             differences={"kind": (saved[:MAX_NAME_CHARS], kind)},
         )
-    if said > version:
+    if number > version:
         raise StateMismatch(
-            f"the state has version {shown(said)}, this antifreeze knows versions up to {version}",
-            hint="it was saved by a newer antifreeze; install that one",
-            differences={"version": (said if said < 1 << 63 else shown(said), version)},
+            f"the state has version {shown(number)}, this antifreeze supports versions up to {version}",
+            hint="install the newer antifreeze that saved it",
+            differences={"version": (number if number < 1 << 63 else shown(number), version)},
         )
-    whole(1)(said, "version")
+    whole(1)(number, "version")
 
 
 def compare(saved: Mapping[str, Any], here: Mapping[str, Any]) -> Differences:
-    """Return the facts that the loader has and that the state says otherwise, or not at all."""
+    """Return the facts of the loader that are different or missing in the state."""
     return {name: (saved.get(name), value) for name, value in here.items() if not _is_same(saved.get(name), value)}
 
 
@@ -46,7 +46,7 @@ def _is_same(saved: Any, here: Any) -> bool:
 
 
 def settle(differences: Differences, *, strict: bool, lost: str, hint: str = "") -> None:
-    """Raise StateMismatch if anything differs; with ``strict=False`` only warn, and say what is lost by going on."""
+    """Raise StateMismatch if anything differs; with ``strict=False`` only warn, and name what is lost."""
     if not differences:
         return
     words = "; ".join(
@@ -56,7 +56,8 @@ def settle(differences: Differences, *, strict: bool, lost: str, hint: str = "")
     if strict:
         raise StateMismatch(
             f"the state does not fit this loader: {words}",
-            hint=hint or f"make the loader as it was, or go on with load_state_dict(state, strict=False): {lost}",
+            hint=hint
+            or f"create the loader as before, or call load_state_dict(state, strict=False) to continue anyway: {lost}",
             differences=differences,
         )
-    logger.warning("antifreeze: going on from a state that does not fit this loader: %s. What is lost: %s", words, lost)
+    logger.warning("antifreeze: resuming from a state that does not fit this loader: %s. What is lost: %s", words, lost)

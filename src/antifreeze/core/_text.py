@@ -6,8 +6,8 @@ was read from a folder are chosen by others. Three properties hold for everythin
 - No control character, ANSI escape, lone surrogate, bidirectional control, line or paragraph separator or invisible
   format character is left: each is written as an escape that a person can see, such as ``\\x1b`` or ``\\u202e``.
   Letters, marks, emoji and spaces of every script stay.
-- The length is bounded. What was cut is said, with its number of characters; both ends are kept, since a path says most
-  at its end.
+- The length is bounded. What was cut is said, with its number of characters; both ends are kept, since the end of a
+  path says most.
 - Nothing that looks like a secret is left (see ``_redaction``).
 
 Cleaning is idempotent: a text that was cleaned may be put into another one that is cleaned again. Backslashes are left
@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from antifreeze.core._redaction import redact
 
 MAX_CHARS = 500
-"""Of a name or another fact, unless the caller says otherwise."""
+"""For a name or another fact, unless the caller sets another limit."""
 MAX_BLOCK_LINES = 400
 MAX_BLOCK_CHARS = 40_000
 _JOINERS = "\u200c\u200d"  # inside of emoji, and of words in Persian and Indic scripts
@@ -38,26 +38,26 @@ class Lines(str):
     __slots__ = ()
 
 
-def one_line(text: object, most: int = MAX_CHARS) -> str:
-    """Return a fact as text on one line: cleaned, without secrets, and of at most ``most`` characters.
+def one_line(text: object, max_chars: int = MAX_CHARS) -> str:
+    """Return a fact as text on one line: cleaned, without secrets, and of at most ``max_chars`` characters.
 
     Args:
         text: the fact; anything but a text is rendered with ``str``, which may call code of its class.
-        most: the largest number of characters.
+        max_chars: the largest number of characters.
 
     Returns:
         The same text if there is nothing to clean.
     """
     whole = text if type(text) is str else _rendered(text)
     # Order: secrets first, for an escape in the middle of a word would hide it from the redactor.
-    return _cut(_visible(_redacted(whole, most)), most, len(whole))
+    return _cut(_visible(_redacted(whole, max_chars)), max_chars, len(whole))
 
 
-def clean_lines(lines: Iterable[object], most: int = MAX_CHARS, most_lines: int = 100) -> list[str]:
-    """Return several facts, each on one line; after ``most_lines`` of them their number."""
+def clean_lines(lines: Iterable[object], max_chars: int = MAX_CHARS, max_lines: int = 100) -> list[str]:
+    """Return several facts, each on one line; after ``max_lines`` of them their number."""
     given = list(lines)
-    shown = [one_line(line, most) for line in given[:most_lines]]
-    return shown if len(given) <= most_lines else [*shown, f"... and {len(given) - most_lines:,} more lines"]
+    shown = [one_line(line, max_chars) for line in given[:max_lines]]
+    return shown if len(given) <= max_lines else [*shown, f"... and {len(given) - max_lines:,} more lines"]
 
 
 def indented(lines: Iterable[object], by: str = "    ") -> Lines:
@@ -65,9 +65,9 @@ def indented(lines: Iterable[object], by: str = "    ") -> Lines:
     return Lines("".join(f"\n{by}{line}" for line in clean_lines(lines)))
 
 
-def clean_block(text: str, most: int = MAX_BLOCK_CHARS) -> Lines:
+def clean_block(text: str, max_chars: int = MAX_BLOCK_CHARS) -> Lines:
     """Return a text that has lines by its nature, such as a traceback or a diff: line breaks and tabs stay."""
-    whole = _redacted(text, most)
+    whole = _redacted(text, max_chars)
     rows = whole.split("\n")
     if len(rows) > MAX_BLOCK_LINES:
         left = len(rows) - MAX_BLOCK_LINES
@@ -77,7 +77,7 @@ def clean_block(text: str, most: int = MAX_BLOCK_CHARS) -> Lines:
     ends = ["\r" if row.endswith("\r") else "" for row in rows[:-1]] + [""]
     kept = (row.removesuffix(end) for row, end in zip(rows, ends, strict=True))
     shown = "\n".join("\t".join(map(_visible, row.split("\t"))) + end for row, end in zip(kept, ends, strict=True))
-    return Lines(_cut(shown, most, len(text)))
+    return Lines(_cut(shown, max_chars, len(text)))
 
 
 def is_clean(text: str) -> bool:
@@ -94,9 +94,9 @@ def _rendered(fact: object) -> str:
         return f"({type(fact).__name__} that cannot be printed)"
 
 
-def _redacted(text: str, most: int) -> str:
+def _redacted(text: str, max_chars: int) -> str:
     """Return a text without secrets; of one that will be cut, only what may be shown, and some more."""
-    window = 2 * most + _WINDOW_CHARS
+    window = 2 * max_chars + _WINDOW_CHARS
     if len(text) <= 2 * window:
         return redact(text)
     return f"{redact(text[:window])}{redact(text[-window:])}"
@@ -119,11 +119,11 @@ def _escaped(c: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def _cut(text: str, most: int, whole: int) -> str:
+def _cut(text: str, max_chars: int, whole: int) -> str:
     """Return a text or its two ends; ``whole`` is how long it was before it was cleaned."""
-    if len(text) <= most:
+    if len(text) <= max_chars:
         return text
-    mark = f" ... ({max(whole, len(text)) - most:,} characters cut) ... "
-    end = max(0, most - len(mark)) // 4
-    head = max(0, most - len(mark) - end)
+    mark = f" ... ({max(whole, len(text)) - max_chars:,} characters cut) ... "
+    end = max(0, max_chars - len(mark)) // 4
+    head = max(0, max_chars - len(mark) - end)
     return f"{text[:head]}{mark}{text[len(text) - end :]}"

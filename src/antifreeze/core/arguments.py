@@ -1,4 +1,4 @@
-"""Arguments are checked where they are given: the error names the argument, what was given and what is wanted."""
+"""Checks arguments where they are passed: the error names the argument, what was expected and what was given."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def start_method(name: str, value: object) -> object:
 
 
 def unused(name: str, value: object, why: str, hint: str) -> None:
-    """Raise if something was asked for that is not there; None, False, 0 and what is empty ask for nothing."""
+    """Raise if an unsupported feature is requested; None, False, 0 and empty values request nothing."""
     if value is not None and (value or not isinstance(value, (bool, int, str, dict, list, tuple))):
         raise ConfigError(f"{name}={value!r:.200} is not supported: {why}", hint=hint, argument=name)
 
@@ -89,7 +89,7 @@ def unused(name: str, value: object, why: str, hint: str) -> None:
 def explained(
     what: str, *, instead: Mapping[str, str] = _NONE, renamed: Mapping[str, str] = _NONE
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Make the arguments of a function that others know by other names, or that it lacks, errors that tell the way.
+    """Turn arguments that a function lacks, or that other libraries name differently, into errors with a hint.
 
     ``instead`` says what to do instead of an argument, ``renamed`` gives the name that an argument has here. The
     signature stays what it is, for people and for type checkers.

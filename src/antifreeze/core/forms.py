@@ -1,4 +1,4 @@
-"""Forms of states that come from elsewhere: what is checked before a number of them is used.
+"""Validates states from outside before any number in them is used.
 
 A state is read from a checkpoint that may be cut, edited, of another program, or written by somebody who wishes to do
 harm. So no number of it is used for a loop, an allocation or an index before a form has seen it.
@@ -54,7 +54,7 @@ def flag(value: Any, name: str) -> None:
 
 
 def text(most: int = _MAX_FACT_CHARS, *, among: tuple[str, ...] = ()) -> Form:
-    """Return the form of a text of at most so many characters, or of one of a few texts."""
+    """Return the form of a string of at most ``most`` characters, or of one of a few strings."""
     bound = f"one of {', '.join(among)}" if among else f"a text of at most {most} characters"
 
     def check(value: Any, name: str) -> None:
@@ -87,7 +87,7 @@ def maybe(form: Form) -> Form:
 
 
 def items(form: Form, *, most: int) -> Form:
-    """Return the form of a list of at most so many values of one form."""
+    """Return the form of a list of at most ``most`` values of one form."""
 
     def check(value: Any, name: str) -> None:
         if type(value) not in (list, tuple) or len(value) > most:
@@ -115,7 +115,7 @@ def row(*forms: Form, least: int | None = None) -> Form:
 def fields(required: Forms, optional: Forms = _NO_FORMS, *, others: Form | None = None) -> Form:
     """Return the form of a mapping from texts: what it must have, what it may have, and the form of anything else.
 
-    Without ``others``, only names with an underscore in front pass unseen: frameworks leave notes of their own.
+    Without ``others``, only names with an underscore in front pass unseen: frameworks add their own entries.
     """
 
     def check(value: Any, name: str) -> None:
@@ -140,7 +140,7 @@ def fields(required: Forms, optional: Forms = _NO_FORMS, *, others: Form | None 
 
 
 def unexpected(name: str, expected: str, value: Any) -> StateMismatch:
-    """Return the error of a state that says something impossible."""
+    """Return the error for a state with an impossible value."""
     got = shown(value)
     return StateMismatch(
         f"the state is damaged: {name}: expected {expected}, got {got}", hint=HINT, differences={name: (got, expected)}

@@ -1,4 +1,4 @@
-"""What stands in the files: how Parquet is read, and what its columns become."""
+"""File contents: how Parquet is read, and what its columns become."""
 
 from antifreeze.formats._build_manifest import build_manifest
 from antifreeze.formats._columns import Converter, PieceLocation

@@ -1,4 +1,4 @@
-"""From files to a manifest: all footers are read, compared and added up."""
+"""Builds a manifest: reads all footers, compares them and adds them up."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def build_manifest(
     """Read the footers of all files and return the manifest of the dataset.
 
     ``advance`` is called in the calling thread with the number of files that were read. The error of the first bad
-    file is raised, whatever the threads did. Files may differ in some of their columns: only who reads these is told.
+    file is raised, whatever the threads did. Files may differ in some columns: reading one of these is an error.
     """
     if threads is not None and threads < 1:
-        hint = "give at least 1, or None to let it be chosen"
-        raise ConfigError(f"{threads} threads cannot read", hint=hint, argument="threads")
+        hint = "pass at least 1, or None to choose automatically"
+        raise ConfigError(f"invalid threads: expected an integer >= 1, got {threads}", hint=hint, argument="threads")
     if not listing_files:
         raise ConfigError("there are no files to index", hint="name at least one file", argument="listing_files")
     base = root.rstrip("/")
@@ -68,17 +68,17 @@ def _added_up(schema: pa.Schema, footers: Sequence[Footer]) -> tuple[ColumnFacts
         if order is None:
             order = orders[id(footer.schema)] = [footer.schema.names.index(name) for name in names]
         filled = any(footer.group_rows)
-        for place, column in enumerate(order):
-            nbytes[place] += footer.nbytes[column]
-            values[place] += footer.values[column]
+        for index, column in enumerate(order):
+            nbytes[index] += footer.nbytes[column]
+            values[index] += footer.values[column]
             if filled:
-                lengths[place].add(footer.lengths[column])
+                lengths[index].add(footer.lengths[column])
     return tuple(
         ColumnFacts(
             name=name,
-            nbytes=nbytes[place],
-            values=values[place],
-            length=lengths[place].pop() if len(lengths[place]) == 1 else None,
+            nbytes=nbytes[index],
+            values=values[index],
+            length=lengths[index].pop() if len(lengths[index]) == 1 else None,
         )
-        for place, name in enumerate(names)
+        for index, name in enumerate(names)
     )

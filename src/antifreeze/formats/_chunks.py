@@ -1,4 +1,4 @@
-"""What a footer says of its row groups and column chunks, in one linear walk over its bytes.
+"""Parses the row groups and column chunks of a footer, in one linear walk over its bytes.
 
     FileMetaData ─ 3 num_rows
                  └ 4 row_groups ─ 1 columns ─ 3 meta_data ─ 4 codec, 5 num_values, 6 and 7 sizes, 9 and 11 offsets
@@ -48,7 +48,7 @@ _MAGIC = b"PAR1"
 _NUMBER = rb"([\x80-\xff]{0,7}+[\x00-\x7f])"
 # file_offset, then the struct of meta_data: type, encodings, path, codec, num_values, both sizes, data_page_offset, and
 # perhaps dictionary_page_offset. What follows differs from writer to writer; where there is no such offset it must be
-# the end of the struct or a later field, so that an offset in an unusual place is never passed over.
+# the end of the struct or a later field, so that an offset at an unusual position is never missed.
 _CHUNK_START = rb"\x26%s\x1c\x15%s\x19%s\x19%s" % (
     VARINT,
     VARINT,
@@ -101,7 +101,7 @@ class GroupChunks:
     num_rows: int
     total_byte_size: int
     num_chunks: int
-    # As they are stored, and decoded when they are asked for: most are not.
+    # As stored, and decoded on demand: most are never needed.
     raw_codec: RawNumbers
     raw_num_values: RawNumbers
     raw_uncompressed_nbytes: RawNumbers
@@ -268,7 +268,7 @@ class FooterWalk:
 
 
 def read_group(footer: bytes, start: int) -> GroupChunks:
-    """Return the row group that starts at a byte of the footer, as ``GroupChunks.start`` of an earlier walk says."""
+    """Return the row group that starts at a byte of the footer, given by ``GroupChunks.start`` of an earlier walk."""
     return _read_group(CompactReader(footer, start))
 
 
@@ -344,7 +344,7 @@ class _Seen:
 
 
 def _is_worth_it(count: int) -> bool:
-    """True once so many chunks were read that compiling a pattern pays."""
+    """True once enough chunks were read for compiling a pattern to pay off."""
     _Seen.num_chunks += 1
     return count >= _MANY or _Seen.num_chunks > _MANY
 

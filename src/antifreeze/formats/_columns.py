@@ -1,4 +1,4 @@
-"""Turns record batches into blocks: flat dicts of NumPy arrays that belong to whoever asked for them."""
+"""Turns record batches into blocks: flat dicts of NumPy arrays that belong to the caller."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _UNREADABLE = (NullFound, LengthFound, ValueError, pa.ArrowException)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PieceLocation:
-    """Where the first row of a record batch stands."""
+    """The location of the first row of a record batch."""
 
     file: str
     row_group: int
@@ -54,7 +54,7 @@ class Converter:
 
     Called by decoder threads, once per piece of some hundred rows; holds no state, so any number may share it.
 
-    Invariant: the converter takes a batch over. Its buffers become the arrays, so nobody may use it afterwards.
+    Invariant: the converter takes ownership of a batch. Its buffers become the arrays, so it cannot be used afterwards.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ def _check_names(leaves: tuple[Leaf, ...], table: Mapping[str, object], argument
 
 
 def _fill_of(leaf: Leaf, fill_null: object | Mapping[str, object] | None) -> Any:
-    """Return what stands in for nulls, as the values of the leaf have it; None: nulls are refused."""
+    """Return the fill value for nulls, with the type of the leaf; None: nulls are rejected."""
     value = fill_null
     if isinstance(fill_null, Mapping):
         entry = named(fill_null, leaf.path)
@@ -201,19 +201,19 @@ def _explain(step: _Step, column: ArrowArray, where: PieceLocation, error: Excep
         "row": row,
         "file_row": file_row,
     }
-    place = f"row {row} of row group {where.row_group} (row {file_row} of the file) in {where.file}"
-    told: AntifreezeError
+    location = f"row {row} of row group {where.row_group} (row {file_row} of the file) in {where.file}"
+    problem: AntifreezeError
     if isinstance(cause, NullFound):
-        hint = f"give a value that stands in for nulls: {_fill_hint(step.leaf)}"
-        told = NullValue(f'column "{key}": null at {place}', hint=hint, **facts)
+        hint = f"set a fill value for nulls: {_fill_hint(step.leaf)}"
+        problem = NullValue(f'column "{key}": null at {location}', hint=hint, **facts)
     elif isinstance(cause, LengthFound):
-        told = RaggedColumn(
-            f'column "{key}": length {cause.length} at {place}, instead of {cause.expected}',
-            hint=f'if the rows may differ in length, say so: StreamingDataset(..., ragged=["{key}"])',
+        problem = RaggedColumn(
+            f'column "{key}": expected length {cause.expected}, got {cause.length} at {location}',
+            hint=f'if rows may differ in length, pass StreamingDataset(..., ragged=["{key}"])',
             length=cause.length,
             expected=cause.expected,
             **facts,
         )
     else:
-        told = DataError(f'column "{key}": a value that cannot be read at {place}: {cause}', **facts)
-    raise told from error
+        problem = DataError(f'column "{key}": a value that cannot be read at {location}: {cause}', **facts)
+    raise problem from error

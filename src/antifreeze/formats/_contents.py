@@ -1,8 +1,7 @@
-"""What a footer says of a file that is about to be read, checked for what cannot be true.
+"""Checks the footer of a file that is about to be read for contradictions.
 
-Arrow believes a footer. One that lies within the bounds of what decodes makes it deliver other rows without a word: a
-chunk that begins where another column's does, a group with fewer rows than its pages hold. Four rules refuse nearly all
-of these:
+Arrow trusts a footer. A wrong one that still decodes makes it silently deliver other rows: a chunk that starts where
+another column's does, a group with fewer rows than its pages hold. Four rules reject nearly all of these:
 
 - the rows of the file are those of its groups together;
 - a chunk of a column without lists has one value for each row;
@@ -125,7 +124,7 @@ def read_contents(path: str) -> Contents:
     """Read and check the footer of a file.
 
     Raises:
-        CorruptFile: it does not parse, or says what cannot be true.
+        CorruptFile: it does not parse, or contradicts itself.
     """
     footer = read_footer_bytes(path)
     with parsing(path):
@@ -136,7 +135,7 @@ _known_schemas: OrderedDict[tuple[bytes, bytes], SchemaFacts] = OrderedDict()
 
 
 def _schema_facts(key: tuple[bytes, bytes], parquet_schema: Any) -> SchemaFacts:
-    """Return what is known of a schema.
+    """Return the cached layout of a schema.
 
     Tried: ``ParquetSchema.equals``. It compares the names of leaves, which are the same for all columns of lists.
     """

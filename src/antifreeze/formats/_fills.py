@@ -1,4 +1,4 @@
-"""Fill values: what stands in for a null, checked against the type of its column."""
+"""Fill values for nulls, checked against the type of their column."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Misfit(Exception):
 
 
 def _integer(value: Any) -> int:
-    # Arrow would cut 0.5 down to 0 without a word.
+    # Arrow would silently truncate 0.5 to 0.
     if isinstance(value, bool | int) or (isinstance(value, float) and value.is_integer()):
         return int(value)
     raise Misfit

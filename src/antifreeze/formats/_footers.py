@@ -1,4 +1,4 @@
-"""What the footer of a Parquet file tells: rows per group, schema, and how large each column becomes in memory."""
+"""Reads the footer of a Parquet file: rows per group, schema, and the size of each column in memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MAX_KEYS = 16
 
 _COPY_HINT = "copy or write the file again, or leave it out"
 
-# All that a damaged footer was seen to raise; OSError is what Arrow says of a thrift structure that does not parse.
+# Everything that a damaged footer was seen to raise; Arrow raises OSError for thrift that does not parse.
 _PARSE_ERRORS = (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError, LookupError)
 
 

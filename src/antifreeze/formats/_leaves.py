@@ -13,8 +13,8 @@ import pyarrow.types as pt
 
 from antifreeze.core import ConfigError
 
-# Pyarrow has no types of its own, and the stubs that others publish for it know only the base classes, which
-# have neither values nor fields. These names say what is meant.
+# Pyarrow has no type annotations, and third-party stubs know only the base classes, which
+# have neither values nor fields. These names state the intent.
 ArrowArray = Any
 ArrowType = Any
 
@@ -34,7 +34,7 @@ class LeafKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaf:
-    """One array of a block, and where it stands in the user's batch."""
+    """One array of a block, and its path in the user's batch."""
 
     key: str
     """Unique in the block. The column's name, or the path joined by dots."""
@@ -147,8 +147,8 @@ def _inner_shape(sizes: tuple[int | None, ...]) -> tuple[int, ...]:
     return fixed
 
 
-def _leaf(place: _Place, key: str, shape: tuple[int, ...] | None, fill: object) -> Leaf:
-    sizes, inner = levels(place.arrow_type)
+def _leaf(node: _Node, key: str, shape: tuple[int, ...] | None, fill: object) -> Leaf:
+    sizes, inner = levels(node.arrow_type)
     dtype = _dtype_of_nulls(fill) if pt.is_null(inner) and not sizes else dtype_of(inner)
     kind, depth = LeafKind.OBJECT, len(sizes)
     if dtype is None:
@@ -159,30 +159,30 @@ def _leaf(place: _Place, key: str, shape: tuple[int, ...] | None, fill: object) 
         kind = LeafKind.RAGGED if depth else LeafKind.TIME if dtype.kind in "mM" else LeafKind.DENSE
     return Leaf(
         key=key,
-        path=place.path,
-        steps=place.steps,
+        path=node.path,
+        steps=node.steps,
         kind=kind,
-        arrow_type=place.arrow_type,
+        arrow_type=node.arrow_type,
         dtype=np.dtype(object) if dtype is None else dtype,
         shape=() if kind is LeafKind.OBJECT or shape is None else shape,
         depth=depth,
     )
 
 
-class _Place(NamedTuple):
+class _Node(NamedTuple):
     path: tuple[str, ...]
     steps: tuple[int, ...]
     arrow_type: ArrowType
 
-    def leaves(self) -> Iterator[_Place]:
-        """Yield this place, or what lies below it if it is a struct."""
+    def leaves(self) -> Iterator[_Node]:
+        """Yield this node, or the leaves below it if it is a struct."""
         inner = plain(self.arrow_type)
         if not pt.is_struct(inner):
             yield self
             return
         for index in range(inner.num_fields):
             child = inner.field(index)
-            yield from _Place((*self.path, child.name), (*self.steps, index), child.type).leaves()
+            yield from _Node((*self.path, child.name), (*self.steps, index), child.type).leaves()
 
 
 def is_tree(leaf: Leaf) -> bool:
@@ -207,12 +207,12 @@ def leaves_of(
     leaves: list[Leaf] = []
     taken = set(schema.names)
     for index, field in enumerate(schema):
-        for place in _Place((field.name,), (index,), field.type).leaves():
-            key = ".".join(place.path)
+        for node in _Node((field.name,), (index,), field.type).leaves():
+            key = ".".join(node.path)
             # A column may be called "s.x" next to a struct "s" with a field "x"; the block needs two keys.
-            while len(place.path) > 1 and key in taken:
+            while len(node.path) > 1 and key in taken:
                 key += "#"
             taken.add(key)
-            entry = named(fills, place.path) if isinstance(fills, Mapping) else ("", fills)
-            leaves.append(_leaf(place, key, shapes.get(key), entry[1] if entry else None))
+            entry = named(fills, node.path) if isinstance(fills, Mapping) else ("", fills)
+            leaves.append(_leaf(node, key, shapes.get(key), entry[1] if entry else None))
     return tuple(leaves)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _PACKED_VALUES = 512
-"""Packed values are looked at so many at a time; where rows begin between the first and the last of these is not."""
+"""Packed values are examined in blocks of this size; row starts inside a block are not located exactly."""
 
 
 @dataclass(slots=True)

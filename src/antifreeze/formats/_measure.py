@@ -1,4 +1,4 @@
-"""How large each column of a file becomes in memory, estimated from what its footer says of the chunks."""
+"""Estimates the size of each column of a file in memory, from the chunks in its footer."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _POINTERS_BYTES = 16
 _DECIMAL_BYTES = 8
 
 # Rows or bytes that no file has.
-_MOST = 2**48
+_MAX_CLAIMED = 2**48
 # What estimates are cut to: a claim of more is no better known.
-_MOST_ESTIMATED = 2.0**60
+_MAX_ESTIMATED = 2.0**60
 
 # NumPy is slow on a few numbers, and a file can have a million row groups of one chunk: they are added up in blocks.
 _BLOCK_CHUNKS = 4096
@@ -38,7 +38,7 @@ _Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Layout:
-    """A schema and how its columns are measured; files with equal schemas share one."""
+    """A schema and how its columns are measured; files with equal schemas fraction one."""
 
     schema: pa.Schema
     first_leaf: _Integers
@@ -146,7 +146,7 @@ def measure(layout: Layout, index: GroupIndex) -> Sizes:
     if min(index.group_rows, default=0) < 0 or min(index.group_nbytes, default=0) < 0:
         raise ValueError("a row group claims a negative number of rows or bytes")
     rows, nbytes_in_file = sum(index.group_rows), sum(index.group_nbytes)
-    if max(rows, nbytes_in_file) > _MOST:
+    if max(rows, nbytes_in_file) > _MAX_CLAIMED:
         raise ValueError("the row groups claim an impossible number of rows or bytes")
     widths = layout.widths[layout.first_leaf]
     is_known = layout.is_known
@@ -188,7 +188,7 @@ class _Total:
         rows = np.array([[group.num_rows] for group in groups], np.int64)
         counts = _table(group.raw_num_values for group in groups)
         sizes = _table(group.raw_uncompressed_nbytes for group in groups)
-        wrong = (counts < rows) | (counts > _MOST) | (sizes < 0) | (sizes > _MOST)
+        wrong = (counts < rows) | (counts > _MAX_CLAIMED) | (sizes < 0) | (sizes > _MAX_CLAIMED)
         wrong |= self._layout.is_flat_leaf & (counts != rows)
         self._is_wrong |= np.logical_or.reduceat(wrong.any(axis=0), first)
         objects = np.maximum(sizes, counts * float(_POINTERS_BYTES)) + counts * float(_OBJECT_BYTES)
@@ -201,7 +201,7 @@ class _Total:
         filled = rows[:, 0] > 0
         if filled.any():
             per_row, rest = np.divmod(values[filled], rows[filled])
-            self._add_lengths(np.where(rest == 0, np.minimum(per_row, _MOST), -1).astype(np.int64))
+            self._add_lengths(np.where(rest == 0, np.minimum(per_row, _MAX_CLAIMED), -1).astype(np.int64))
 
     def _add_lengths(self, lengths: _Integers) -> None:
         smallest, largest = lengths.min(axis=0), lengths.max(axis=0)
@@ -216,8 +216,11 @@ class _Total:
         elif self._rows < rows:
             lengths = np.where(self._layout.is_flat, lengths, -1)  # another length may follow
             # By bytes, for row groups of equally many rows can differ in size.
-            share = nbytes_in_file / self._nbytes_in_file if self._nbytes_in_file else rows / self._rows
-            nbytes, values = nbytes * share, np.where(self._layout.is_flat, rows, np.maximum(values * share, rows))
+            fraction = nbytes_in_file / self._nbytes_in_file if self._nbytes_in_file else rows / self._rows
+            nbytes, values = (
+                nbytes * fraction,
+                np.where(self._layout.is_flat, rows, np.maximum(values * fraction, rows)),
+            )
         # Chunks that cannot be true give a cautious guess: the column is all that the file holds, one byte per value.
         objects = rows * float(_OBJECT_BYTES + _POINTERS_BYTES)
         return Sizes(
@@ -235,4 +238,4 @@ def _table(numbers: Iterable[Sequence[bytes | int]]) -> _Integers:
 
 
 def _whole(numbers: _Floats) -> _Integers:
-    return np.minimum(numbers, _MOST_ESTIMATED).astype(np.int64)
+    return np.minimum(numbers, _MAX_ESTIMATED).astype(np.int64)

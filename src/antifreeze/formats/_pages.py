@@ -24,7 +24,7 @@ Read = Callable[[int, int], bytes]
 _HEADER_NBYTES = (256, 1 << 14, 1 << 20, 16 << 20)
 """How much is read for a header: most are short, but statistics can hold large values. Arrow reads no longer ones."""
 _OLD_WRITERS_NBYTES = 100
-"""Some old writers do not count the header of the dictionary page; Arrow allows for so many bytes, too."""
+"""Some old writers do not count the header of the dictionary page; Arrow tolerates this many bytes, too."""
 
 
 class PageType(IntEnum):
@@ -37,7 +37,7 @@ class PageType(IntEnum):
 
 
 class Encoding(IntEnum):
-    """Encodings of values that need to be told apart here."""
+    """Encodings that need to be distinguished here."""
 
     PLAIN = 0
     PLAIN_DICTIONARY = 2
@@ -52,7 +52,7 @@ _LENGTH = struct.Struct("<I")
 
 
 class Page(NamedTuple):
-    """What a header says of one page."""
+    """The header of one page."""
 
     kind: PageType
     offset: int
@@ -201,7 +201,7 @@ def _page(fields: dict[int, Any], offset: int) -> Page:
         return Page(kind, offset, compressed, uncompressed, 0, 0)
     inner = fields.get(_INNER[kind])
     if not isinstance(inner, dict):
-        raise ValueError(f"a page of type {kind.name} has no header of its own")  # noqa: TRY004 - one kind of error
+        raise ValueError(f"a page of type {kind.name} has no header of its type")  # noqa: TRY004 - one kind of error
     num_values = _number(inner, 1)
     if kind is not PageType.DATA_V2:
         return Page(kind, offset, compressed, uncompressed, num_values, _number(inner, 2))

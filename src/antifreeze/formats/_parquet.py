@@ -34,7 +34,7 @@ _BUFFER = 256 * 1024
 
 @functools.lru_cache(maxsize=64)
 def _contents(path: str, size: int, mtime_ns: int) -> Contents:  # noqa: ARG001  (size and time are the cache's key)
-    """Return the parsed footer; parsing it anew for each of a file's many row groups would cost more than reading."""
+    """Return the parsed footer; parsing it for each of a file's many row groups would cost more than reading."""
     return read_contents(path)
 
 
@@ -113,7 +113,7 @@ class ParquetFragment:
         """Yield the rows from front to back as record batches."""
         row = 0
         # ``use_threads=False``: the decoder runs in the calling thread and nowhere else, so that our threads are the
-        # only ones, and a limit on cores means what it says.
+        # only ones, and a limit on cores is respected.
         options = {"columns": list(self._columns), "use_threads": False, "row_groups": [self._number]}
         try:
             for batch in self._file.iter_batches(self._piece_rows, **options):
@@ -134,7 +134,7 @@ class ParquetFragment:
 
 
 def _failed(path: str, group: int, row: int, error: Exception) -> DataError:
-    """Tell a damaged file from one that the system does not give: only the latter has a system's error number."""
+    """Distinguish a damaged file from one that the system cannot read: only the latter has an errno."""
     number = getattr(error, "errno", None)
     if not number:
         return _corrupt(path, group, row, error)

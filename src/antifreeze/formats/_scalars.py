@@ -24,7 +24,7 @@ _EXACT = 2**53
 
 
 class NullFound(Exception):
-    """A null stands where no fill value was given."""
+    """A null was found, and there is no fill value."""
 
 
 def unwrapped(array: ArrowArray) -> ArrowArray:
@@ -39,7 +39,7 @@ def unwrapped(array: ArrowArray) -> ArrowArray:
 
 
 def owned(array: ArrowArray, dtype: np.dtype[Any], per_value: int = 1) -> Array:
-    """Return the values of a fixed-width array; nulls come out as whatever stands in their place."""
+    """Return the values of a fixed-width array; the values of nulls are undefined."""
     count = len(array) * per_value
     if not count:
         return np.empty(0, dtype)
@@ -105,7 +105,7 @@ def _reader(arrow_type: ArrowType, dtype: np.dtype[Any]) -> Callable[[ArrowArray
 
 
 class Scalars:
-    """Reads arrays of one scalar type; ``fill`` (None: nulls are refused) stands in for nulls."""
+    """Reads arrays of one scalar type; ``fill`` replaces nulls (None: nulls are rejected)."""
 
     def __init__(self, arrow_type: ArrowType, dtype: np.dtype[Any], fill: object) -> None:
         self.fill = fill

@@ -1,4 +1,4 @@
-"""Which columns all files of a dataset share, and what is said of the others; pure."""
+"""Finds the columns that all files of a dataset share, and the differences in the others; pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from antifreeze.formats._footers import Footer
 _SHOWN = 5
 _HINT = (
     "choose columns that all files share with columns=[...], write these files again with the same columns and types, "
-    "or read them as datasets of their own"
+    "or read them as separate datasets"
 )
 
 
@@ -54,7 +54,7 @@ def agree(footers: Sequence[Footer]) -> Agreement:
     names = [name for name in footers[0].schema.names if name not in contested]
     filled = {id(footer.schema): footer.schema for footer in footers if any(footer.group_rows)}
     if not all(other.field(name).equals(schema.field(name)) for other in filled.values() for name in names):
-        # All that is left to differ is where nulls may stand.
+        # The only remaining difference is where nulls are allowed.
         fields = [_relaxed_field(schema.field(name)) for name in names]
     else:
         fields = [schema.field(name) for name in names]
@@ -77,15 +77,15 @@ def mismatch(manifest: Manifest, paths: Sequence[str], columns: Collection[str] 
     model = paths[manifest.model]
     if model in differing:
         name = next(iter(found[manifest.file_difference[manifest.model]]))
-        hint = "give each column a name of its own, or choose others with columns=; a batch is a dict of columns"
+        hint = "give each column a unique name, or choose others with columns=; a batch is a dict of columns"
         return SchemaMismatch(f"{model} has more than one column named {name!r}", hint=hint, file=model)
     return _mismatch(model, len(paths), differing)
 
 
 def _differences(model: pa.Schema, other: pa.Schema, empty: bool) -> dict[str, str]:
-    """Return in which columns a file differs from another, in words."""
+    """Return a description of each column in which a file differs from another."""
     counts, known = Counter(other.names), Counter(model.names)
-    found = {name: f"{name!r} stands {n} times" for name, n in (known | counts).items() if n > 1}
+    found = {name: f"{name!r} occurs {n} times" for name, n in (known | counts).items() if n > 1}
     if other is model or other.equals(model):
         return found
     found |= {name: f"{name!r} is missing" for name in model.names if name not in counts}

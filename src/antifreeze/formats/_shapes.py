@@ -36,7 +36,7 @@ def infer_shapes(
     """Return the shape of a row for each top-level list column of numbers that has one shape throughout.
 
     The footers give the number of values per row but not how they are cut into rows, and the sample shows the
-    cuts but only of its own rows. A column is taken as fixed if both agree; the converter checks every piece.
+    cuts but only of the sampled rows. A column is taken as fixed if both agree; the converter checks every piece.
     """
     shapes: dict[str, tuple[int, ...]] = {}
     for field in schema:

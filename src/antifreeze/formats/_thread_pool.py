@@ -1,4 +1,4 @@
-"""Many small reads at a time: results in order, the first failure in order, and no wait without an end."""
+"""Runs many small reads concurrently: results in order, the first error in order, and every wait bounded."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from antifreeze.core import DaemonCall, Stalled
 T = TypeVar("T")
 
 _CHUNK = 16
-_MOST_THREADS = 16
-# One chunk that takes this long is a mount that does not answer.
-_PATIENCE_S = 120.0
+_MAX_THREADS = 16
+# A chunk that takes this long is on a mount that does not respond.
+_STALL_TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,18 +31,23 @@ class _Done(Generic[T]):
 class DaemonThreadPool(Generic[T]):
     """Threads that apply ``work`` to each item.
 
-    A read that hangs keeps its thread; it is named, and left behind.
+    Tried: ThreadPoolExecutor. A read that hangs forever keeps its thread, and the interpreter joins such threads when
+    it exits. These are daemons: what cannot be stopped is reported, and left behind.
 
     Without a number of threads the pool starts as one, and grows while threads wait for the disk. Several threads on
     cached files only wait for each other: measured, 8 take twice the CPU of 1 and longer.
     """
 
     def __init__(
-        self, work: Callable[[str], T], items: Sequence[str], threads: int | None, patience_s: float = _PATIENCE_S
+        self,
+        work: Callable[[str], T],
+        items: Sequence[str],
+        threads: int | None,
+        stall_timeout_s: float = _STALL_TIMEOUT_S,
     ) -> None:
-        self._work, self._items, self._patience_s = work, items, patience_s
+        self._work, self._items, self._stall_timeout_s = work, items, stall_timeout_s
         self._first = 1 if threads is None else threads
-        self._most = _MOST_THREADS if threads is None else threads
+        self._max_threads = _MAX_THREADS if threads is None else threads
         self._todo: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[_Done[T] | None] = queue.SimpleQueue()
         self._stopped = False
@@ -84,20 +89,20 @@ class DaemonThreadPool(Generic[T]):
 
     def _start(self, more: int) -> int:
         """Start up to ``more`` threads and return how many were started."""
-        more = max(0, min(more, self._most - len(self._threads), self._todo.qsize()))
+        more = max(0, min(more, self._max_threads - len(self._threads), self._todo.qsize()))
         for _ in range(more):
             self._threads.append(DaemonCall(self._loop, "antifreeze-footers"))
         return more
 
     def _next(self) -> _Done[T] | None:
         try:
-            return self._done.get(timeout=self._patience_s)
+            return self._done.get(timeout=self._stall_timeout_s)
         except queue.Empty:
             stuck = sorted(self._at.copy().values())
             raise Stalled(
-                f"nothing was read for {self._patience_s:.0f} s; waiting for {', '.join(stuck[:5])}",
-                hint="the disk or mount does not answer; see whether `ls` and `cat` work there",
-                silent_s=self._patience_s,
+                f"nothing was read for {self._stall_timeout_s:.0f} s; waiting for {', '.join(stuck[:5])}",
+                hint="check that `ls` and `cat` work there: the disk or mount does not respond",
+                silent_s=self._stall_timeout_s,
                 files=tuple(stuck),
             ) from None
 

@@ -61,9 +61,9 @@ def field_of(*wires: Wire) -> bytes:
     return b"[" + b"".join(rb"\x%02x" % (delta << 4 | wire) for delta in range(1, 16) for wire in wires) + b"]"
 
 
-def short_list(wire: Wire, item: bytes, most: int) -> bytes:
-    """Return a pattern for a list of at most ``most`` items, header and all."""
-    return b"(?:" + b"|".join(rb"\x%02x(?:%s){%d}" % (n << 4 | wire, item, n) for n in range(most + 1)) + b")"
+def short_list(wire: Wire, item: bytes, max_items: int) -> bytes:
+    """Return a pattern for a list of at most ``max_items`` items, including its header."""
+    return b"(?:" + b"|".join(rb"\x%02x(?:%s){%d}" % (n << 4 | wire, item, n) for n in range(max_items + 1)) + b")"
 
 
 _SCALAR_FIELD = b"|".join(
@@ -106,7 +106,7 @@ def shape_of(data: bytes, position: int) -> tuple[bytes, int]:
         elif wire is Wire.STRUCT:
             depth += 1
         elif wire in _LISTS and data[reader.position] & 0x0F == Wire.STRUCT:
-            # Structs in a list have no headers of their own: each is opened and closed here.
+            # Structs in a list have no headers: each is opened and closed here.
             count = data[reader.position] >> 4
             parts.append(rb"\x%02x" % data[reader.position])
             reader.position += 1
@@ -192,7 +192,7 @@ class CompactReader:
         return wire, count
 
     def fields(self) -> Iterator[tuple[int, Wire]]:
-        """Yield number and type of each field of a struct; the caller reads or skips the value before it asks on."""
+        """Yield number and type of each field of a struct; the caller reads or skips the value before the next one."""
         seen: set[int] = set()
         number = 0
         while True:

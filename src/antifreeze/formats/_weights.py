@@ -5,8 +5,8 @@ So an upper bound is computed from the headers of the pages, and pieces are made
 taken only if the one before would make pieces very small, so that ordinary data costs a few additions:
 
 1. the values of each page, times what a value can take at most: a fixed width, or the whole dictionary;
-2. the longest entry of the dictionary, in place of its size;
-3. the longest row of a nested column, from its repetition levels (``_levels``), in place of all values of the chunk.
+2. the longest entry of the dictionary, instead of its size;
+3. the longest row of a nested column, from its repetition levels (``_levels``), instead of all values of the chunk.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class TooHeavy(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeafType:
-    """What a schema says of one leaf column."""
+    """The properties of one leaf column in a schema."""
 
     name: str
     width: int | None
@@ -103,7 +103,7 @@ class LeafPages:
         return sum(self._page_nbytes(page) + page.num_values * self._beside_nbytes for page in self.chunk.pages)
 
     def nbytes(self, num_rows: int) -> int:
-        """Return what so many consecutive rows take at most, wherever they are."""
+        """Return the maximum size of this many consecutive rows, wherever they are."""
         if self.leaf.width is not None and self.row_values == 1:
             return num_rows * self.leaf.width
         pages = self.chunk.pages
@@ -112,7 +112,7 @@ class LeafPages:
             return 0
         count = min(num_rows * self.row_values, total)
         sizes = np.array([min(self._page_nbytes(page), _HUGE) for page in pages], float)
-        # Of values that each take the same at most, so many times that; or else the pages that they can lie in.
+        # If each value has the same maximum size, the product; otherwise the pages in which they can be.
         is_even = np.array([self.leaf.width is not None or page.is_dictionary_encoded for page in pages])
         even = min(float(sizes[is_even].sum()), float((sizes / np.maximum(counts, 1))[is_even].max(initial=0)) * count)
         # Values that begin at the end of a page lie in it and in those that follow.
@@ -212,5 +212,5 @@ def _rows_that_fit(leaves: Sequence[LeafPages], piece_rows: int, limits: ReadLim
 
 
 def _load(leaves: Sequence[LeafPages], num_rows: int, limits: ReadLimits) -> float:
-    """Return which part of what a piece may take so many rows can take at worst."""
+    """Return the fraction of a piece's budget that this many rows can take in the worst case."""
     return sum(min(leaf.total_nbytes, leaf.nbytes(num_rows)) / leaf.limit(limits) for leaf in leaves)

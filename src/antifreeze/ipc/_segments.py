@@ -44,7 +44,7 @@ _MAX_FREE = 8
 _MAX_FREE_NBYTES = 64 << 20
 _DROP_CHECK_INTERVAL = 8
 _MAX_LEASES = 512
-_ALIGN = 64
+_ALIGN = 64  # a cache line
 
 
 class Piece(NamedTuple):
@@ -162,6 +162,8 @@ class Outbox:
         return updates
 
     def _fitting(self, nbytes: int) -> _Segment | None:
+        # Best fit within twice the size plus 1 MB, so that a large segment is not used for a small batch. The search
+        # stops at the first segment within a quarter of the size.
         best = None
         max_nbytes = 2 * nbytes + (1 << 20)
         for segment in self._segments.values():
@@ -183,14 +185,17 @@ class Outbox:
         self._next += 1
         self._segments[segment.number] = segment
         self._updates.opened.append(Opened(segment.number, size))
+        # The descriptor is closed once it was sent with the next message; the mapping outlives it.
         self._updates.fds.append(fd)
         return segment
 
     def _drop_surplus(self) -> None:
         """Drop surplus free segments: sizes change, and memory that fits no batch any more would be a leak."""
+        # Order: segments that the receiver has not mapped yet are kept, or it would drop them before it opens them.
         unsent = {opened.segment for opened in self._updates.opened}
         free = [s for s in self._segments.values() if s.free and s.number not in unsent]
         nbytes = sum(s.nbytes for s in free)
+        # The oldest are dropped first: the newest fit the current size of batches best.
         for segment in free[:-_MAX_FREE]:
             if nbytes > _MAX_FREE_NBYTES:
                 nbytes -= segment.nbytes

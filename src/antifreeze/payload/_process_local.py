@@ -43,7 +43,7 @@ def received_handles(fds: list[int], tracker: int) -> Iterator[None]:
     """Make descriptors that were sent with the payload available to the objects rebuilt from it, then close them.
 
     One of them may be that of the trainer's resource tracker, which records named resources for multiprocessing. A
-    worker with a tracker of its own would unlink the trainer's shared memory when it exits.
+    worker with another tracker would unlink the trainer's shared memory when it exits.
     """
     _handles[:] = fds
     if tracker >= 0:

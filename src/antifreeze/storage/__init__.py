@@ -1,4 +1,4 @@
-"""Where bytes stand: files by name, and the manifest of a dataset."""
+"""Where bytes come from: files by name, and the manifest of a dataset."""
 
 from antifreeze.storage._listing import Listing, list_files
 from antifreeze.storage._manifest_file import MANIFEST_NAME, read_manifest, write_manifest

@@ -17,7 +17,7 @@ _MAGIC = re.compile(r"[*?[]")
 
 
 def has_magic(path: str) -> bool:
-    """Return whether the path is a pattern."""
+    """Return True if the path is a pattern."""
     return _MAGIC.search(path) is not None
 
 

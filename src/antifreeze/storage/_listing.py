@@ -1,4 +1,4 @@
-"""From what the user names to the files that exist, in an order that does not depend on the file system."""
+"""Lists the files of a source, in an order that does not depend on the file system."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?=://)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """The files of a source as they are now."""
+    """The current files of a source."""
 
     root: str
-    """The directory that was named, else the one that all files have in common; absolute."""
+    """The directory that was given, otherwise the common directory of all files; absolute."""
     files: tuple[File, ...]
     """With paths relative to the root."""
     is_folder: bool
@@ -37,7 +37,7 @@ class Listing:
 
 
 def natural_key(path: str) -> tuple[list[str | int], str]:
-    """Return a sort key under which ``part-2`` stands before ``part-10``, and ``a/z`` before ``a-b/c``.
+    """Return a sort key under which ``part-2`` comes before ``part-10``, and ``a/z`` before ``a-b/c``.
 
     The path itself comes last: ``part-1`` and ``part-01`` have equal numbers, and their order must be fixed too.
     """
@@ -49,16 +49,16 @@ def natural_key(path: str) -> tuple[list[str | int], str]:
 def list_files(source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> Listing:
     """List a directory (with all below it), a glob, a file, or a list of these."""
     if isinstance(source, (str, os.PathLike)):
-        place = _place(source)
-        files = _files_at(place)
-        is_folder = os.path.isdir(place)  # noqa: PTH112 - strings throughout
-        return _listing(place if is_folder else _common_folder(files), files, is_folder)
+        path = _absolute(source)
+        files = _files_at(path)
+        is_folder = os.path.isdir(path)  # noqa: PTH112 - strings throughout
+        return _listing(path if is_folder else _common_folder(files), files, is_folder)
     if not isinstance(source, Sequence) or isinstance(source, (bytes, bytearray, memoryview)):
         raise _wrong_type(source)
     if not source:
-        hint = "name at least one directory, file or glob"
+        hint = "pass at least one directory, file or glob"
         raise ConfigError(f"{_ARGUMENT} is an empty list", hint=hint, argument=_ARGUMENT, path="")
-    files = [file for item in source for file in _files_at(_place(item))]
+    files = [file for item in source for file in _files_at(_absolute(item))]
     _refuse_twice(files)
     return _listing(_common_folder(files), files, is_folder=False)
 
@@ -84,12 +84,12 @@ def _refuse_twice(files: Sequence[File]) -> None:
 
 def _wrong_type(source: object) -> ConfigError:
     kind = type(source).__name__
-    hint = "give a directory, a file or a glob as str or Path, or a list of these"
+    hint = "pass a directory, a file or a glob as str or Path, or a list of these"
     return ConfigError(f"{_ARGUMENT} cannot be of type {kind}", hint=hint, argument=_ARGUMENT, path=repr(source))
 
 
-def _place(source: object) -> str:
-    """Return the absolute path or pattern that was meant."""
+def _absolute(source: object) -> str:
+    """Return the absolute path or pattern of an argument."""
     path = os.fspath(source) if isinstance(source, (str, os.PathLike)) else source
     if not isinstance(path, str):
         raise _wrong_type(source)
@@ -108,7 +108,7 @@ def _place(source: object) -> str:
     if ".." in parts[magic:]:
         hint = "write the pattern without '..' behind a wildcard"
         raise ConfigError(f"the pattern {path} goes upwards", hint=hint, argument=_ARGUMENT, path=path)
-    # Order: links before '..'. Cutting 'link/..' out as text would lead to another directory than the system goes to.
+    # Order: links before '..'. Removing 'link/..' as text would lead to a different directory.
     fixed = os.path.realpath("/".join(parts[:magic]) or "/")
     return "/".join([fixed.rstrip("/"), *parts[magic:]]) or "/"
 
@@ -125,23 +125,23 @@ def _path_of_url(url: str, scheme: str) -> str:
     return unquote(parts.path + (f"?{parts.query}" if parts.query else ""))
 
 
-def _files_at(place: str) -> list[File]:
+def _files_at(path: str) -> list[File]:
     """Return the files of one item with absolute paths, in natural order."""
     try:
-        status = os.stat(place)  # noqa: PTH116 - strings throughout
+        status = os.stat(path)  # noqa: PTH116 - strings throughout
     except (FileNotFoundError, NotADirectoryError) as error:
-        # Order: what exists under this very name comes before what it could mean as a pattern.
-        if has_magic(place):
-            return _files_of_glob(place)
-        raise _missing(place) from error
+        # Order: an existing file with exactly this name takes precedence over the pattern.
+        if has_magic(path):
+            return _files_of_glob(path)
+        raise _missing(path) from error
     except OSError as error:
-        raise unreadable(place, error) from error
+        raise unreadable(path, error) from error
     if stat.S_ISDIR(status.st_mode):
-        files, others = _files_below(place)
+        files, others = _files_below(path)
         if not files:
-            raise _without_parquet(place, others)
+            raise _without_parquet(path, others)
         return files
-    return [file_at(place, status)]
+    return [file_at(path, status)]
 
 
 def _shown(name: str) -> bool:
@@ -184,7 +184,7 @@ def _files_of_glob(pattern: str) -> list[File]:
         message = f"nothing matches {pattern}: there is no folder {base}"
     else:
         message = f"nothing matches {pattern}"
-    hint = f"the pattern is matched below {base}; ** stands for any number of folders"
+    hint = f"the pattern is matched below {base}; ** matches any number of directories"
     raise SourceNotFound(message, hint=hint, path=pattern)
 
 
@@ -200,15 +200,15 @@ def _without_parquet(folder: str, others: list[str]) -> SourceNotFound:
     return SourceNotFound(f"there are no Parquet files in {folder}: {what}", hint=hint, path=folder)
 
 
-def _missing(place: str) -> SourceNotFound:
-    folder, _, name = place.rpartition("/")
+def _missing(path: str) -> SourceNotFound:
+    folder, _, name = path.rpartition("/")
     while not os.path.isdir(folder or "/"):  # noqa: PTH112 - strings throughout
         folder, _, name = folder.rpartition("/")
     try:
-        # Not all of a hundred thousand: the guess may not take longer than the search.
+        # Not all of a hundred thousand: the guess must not take longer than the search.
         present = sorted(os.listdir(folder or "/"))[:1000]  # noqa: PTH208 - strings throughout
         near = difflib.get_close_matches(name, present, n=1)
     except OSError:
         near = []
     hint = f"did you mean {folder}/{near[0]}?" if near else f"{folder or '/'} exists, but has no {name}"
-    return SourceNotFound(f"there is no file or directory {place}", hint=hint, path=place)
+    return SourceNotFound(f"there is no file or directory {path}", hint=hint, path=path)

@@ -2,8 +2,8 @@
 
     {"antifreeze_manifest":1,"crc32":"89abcdef","payload":{"paths":[...],"sizes":[...],...}}
 
-The checksum is taken over the bytes of the payload as they stand in the file, so that they are read and checked
-without being written again. Nothing in the file is trusted: types, lengths, order and paths are all verified.
+The checksum covers the bytes of the payload as stored in the file, so that they are read and checked without being
+written again. Nothing in the file is trusted: types, lengths, order and paths are all verified.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _MAX_NBYTES = 512 << 20
 
 
 def write_manifest(manifest: Manifest, path: str) -> None:
-    """Write a manifest so that the path holds the old one or the new one, whole, at every moment."""
+    """Write a manifest atomically: at every moment the path holds either the old or the new one."""
     data = _encode(manifest)
     try:
         _replace(path, data)
     except OSError as error:
         hint = (
-            "pass index_path=... with a place that can be written, or do not index at all: "
+            "pass index_path=... with a writable path, or do not index at all: "
             "the footers are then read when the dataset is opened"
         )
         reason = error.strerror or str(error)
@@ -67,7 +67,7 @@ def _replace(path: str, data: bytes) -> None:
         with open(handle, "wb") as file:  # noqa: PTH123 - an open descriptor, not a path
             file.write(data)
             file.flush()
-            # Order: data before name. After a power cut the new name must not stand for an empty file.
+            # Order: data before name. After a power failure the new name must not refer to an empty file.
             os.fsync(handle)
         os.replace(temporary, path)  # noqa: PTH105 - strings throughout
     except BaseException:
@@ -114,7 +114,7 @@ def _encode(manifest: Manifest) -> bytes:
 
 
 def read_manifest(path: str) -> Manifest:
-    """Read a manifest and verify all that it says."""
+    """Read a manifest and verify all its contents."""
     try:
         data = read_regular(path, _MAX_NBYTES)
     except FileNotFoundError as error:
@@ -137,14 +137,14 @@ def _error(path: str, what: str) -> ManifestError:
 def _payload(data: bytes) -> dict[str, Any]:
     head = _HEAD.match(data)
     if head is None:
-        raise ValueError("is no manifest of antifreeze" if data else "is empty")
+        raise ValueError("is not an antifreeze manifest" if data else "is empty")
     if not 1 <= int(head[1]) <= VERSION:
-        raise ValueError(f"has version {int(head[1])}; this version of antifreeze knows versions up to {VERSION}")
+        raise ValueError(f"has version {int(head[1])}; this version of antifreeze supports versions up to {VERSION}")
     if not data.endswith(_TAIL):
         raise ValueError("is cut off: it was probably not copied whole")
     payload = data[head.end() : -len(_TAIL)]
     if b"%08x" % zlib.crc32(payload) != head[2]:
-        raise ValueError("is damaged: its checksum does not fit its content")
+        raise ValueError("is damaged: its checksum does not match its content")
     try:
         content = json.loads(payload)
     except (ValueError, RecursionError) as error:
@@ -206,14 +206,14 @@ def _check_paths(paths: list[str]) -> None:
         if not {"", ".", ".."}.isdisjoint(path.split("/")) or "\0" in path:
             raise ValueError(f"is not safe to use: {path!r} does not lie below the root of the dataset")
     if len(set(paths)) != len(paths):
-        raise ValueError("is damaged: a file stands in it twice")
+        raise ValueError("is damaged: it lists a file twice")
 
 
 def _check_order(files: list[int], groups: list[int], num_files: int) -> None:
     if files and max(files) >= num_files:
         raise ValueError("is damaged: a fragment belongs to a file that is not listed")
-    places = list(zip(files, groups, strict=True))
-    if not all(map(operator.lt, places, islice(places, 1, None))):
+    pairs = list(zip(files, groups, strict=True))
+    if not all(map(operator.lt, pairs, islice(pairs, 1, None))):
         raise ValueError("is damaged: the fragments are not in order")
 
 
@@ -229,7 +229,7 @@ def _columns(content: dict[str, Any]) -> tuple[ColumnFacts, ...]:
 
 
 def _differences(content: dict[str, Any], num_files: int) -> tuple[tuple[dict[str, str], ...], list[int], int]:
-    """Return what is said of columns that not all files share, if anything is."""
+    """Return the differences in columns that not all files have, if there are any."""
     if "differences" not in content:
         return (), [], 0
     found: list[dict[str, str]] = []

@@ -1,4 +1,4 @@
-"""Whether the files are still those that were indexed, and the name of a dataset's content."""
+"""Checks whether the files are still those that were indexed, and computes the fingerprint of a dataset."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """What became of the files since they were indexed: relative paths."""
+    """How the files have changed since they were indexed: relative paths."""
 
     changed: tuple[str, ...] = ()
     """Of another size or modification time."""
@@ -91,10 +91,10 @@ def _named(kind: str, paths: tuple[str, ...]) -> str:
 
 
 def fingerprint(manifest: Manifest) -> str:
-    """Return a name for the content: the same for a copy of the dataset on another machine.
+    """Return a fingerprint of the content: the same for a copy of the dataset on another machine.
 
-    Times and the root are left out. So are the bytes of the schema, which another version of Arrow may write in
-    another way: names and types stand for it.
+    It excludes times and the root. It also excludes the bytes of the schema, which another version of Arrow may write
+    differently: names and types are used instead.
     """
     schema = pa.ipc.read_schema(pa.py_buffer(manifest.schema))
     facts = [

@@ -1,4 +1,4 @@
-"""Looking into directories: links are followed, each directory is entered once, nothing unreadable is passed over."""
+"""Walks directories: links are followed, each directory is entered once, and unreadable entries are errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def unreadable(path: str, error: OSError) -> InputError:
 
 
 def scan(folder: str) -> list[Entry]:
-    """Return what stands in a directory, in no order."""
+    """Return the entries of a directory, unordered."""
     try:
         with os.scandir(folder) as entries:
             return list(entries)
@@ -36,11 +36,11 @@ def scan(folder: str) -> list[Entry]:
 
 
 def leads_to_folder(entry: Entry) -> bool:
-    """Return whether the entry is a directory or a link to one."""
+    """Return True if the entry is a directory or a link to one."""
     try:
         return entry.is_dir()
     except OSError as error:
-        # A link to itself is no folder. Anything else may hide data, so it is not passed over.
+        # A link to itself is not a directory. Anything else may hide data, so it is not skipped.
         if error.errno == errno.ELOOP:
             return False
         raise unreadable(entry.path, error) from error
@@ -50,7 +50,7 @@ Identity = tuple[int, int]
 
 
 def identity_of(folder: str) -> Identity:
-    """Return what a directory is known by, whatever its names are."""
+    """Return the identity of a directory, whatever its names are."""
     try:
         status = os.stat(folder)  # noqa: PTH116 - a Path per folder would cost more than the call
     except OSError as error:
@@ -90,7 +90,7 @@ def folders_below(
 def file_at(path: str, status: os.stat_result) -> File:
     """Return the facts of a regular file.
 
-    A named pipe would make the reader wait for ever, so anything that is no regular file is refused here.
+    A named pipe would block the reader forever, so anything but a regular file is rejected here.
     """
     if not stat.S_ISREG(status.st_mode):
         hint = "only regular files can be read as Parquet"

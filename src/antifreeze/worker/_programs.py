@@ -54,7 +54,7 @@ def start_worker(context: TaskContext, seed: int, dataset: Any, worker_init_fn: 
 
 
 class Samples:
-    """What both kinds of dataset share: ``worker_init_fn``, collating, and who is told what about this worker."""
+    """The common part of both kinds of program: ``worker_init_fn`` and collating."""
 
     def __init__(
         self,

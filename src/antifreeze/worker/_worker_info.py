@@ -22,7 +22,7 @@ _SAME = object()
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """Stand-in for torch's class of this name, where torch is not loaded."""
+    """Substitute for torch's class of this name, where torch is not loaded."""
 
     id: int
     num_workers: int
