@@ -448,7 +448,7 @@ data/train/part-00000-4a5f1b2c-9d3e-4f5a-8b6c-7d8e9f0a1b2c-c000.snappy.parquet, 
 C:/Users/me/Documents/data/train.parquet
 /usr/lib/python3.11/multiprocessing/popen_fork.py:28 in poll
 worker 1 (pid 4711) stalled for 12.0 s in fetch at sample 44 (sleeping)
-rank 3 of 8 (host node-7, pid 77) has been silent for 30.0 s (last heard of at epoch 0, step 12)
+rank 3 of 8 (host node-7, pid 77) has been silent for 30.0 s (last seen at epoch 0, step 12)
 process state S, in system call futex (wchan futex_do_wait)
 process state S, in system call recvfrom on socket to 10.0.0.1:443 (wchan wait_woken)
 native code that it has called: _polars_runtime.abi3.so, libtorch_cpu.so, libcudart.so.12

@@ -409,7 +409,7 @@ RANDOM = "state['random']"
         ("stream", {"shares": [[5, 0, 0]] * 99}, "expected one entry for each of 1 workers"),
         ("stream", {"shares": [[5, 0]]}, "state['shares'][0]: expected a list of 3 entries"),
         ("stream", {"shares": [[5, 0, 2]]}, "state['shares'][0][2]: expected an integer from 0 to 1, got 2"),
-        ("counted", {"share_states": [None]}, "expected a state for each stand"),
+        ("counted", {"share_states": [None]}, "expected a state for each entry"),
         ("counted", {"share_stands": [[99, 0]]}, "expected an integer from 0 to 5, got 99"),
         ("counted", {"share_states": [{"other": 1}]}, "expected one of sampler, iterator, dataset, got 'other'"),
     ],

@@ -67,7 +67,7 @@ def test_a_silent_rank_is_explained_as_far_as_its_process_can_be_seen(
     """From the same machine, more is known."""
     text = said(Change.BEGUN, RankProblem.SILENT, state=state)
 
-    assert "rank 3 of 8 (host node-7, pid 77) has been silent for 5.0 s (last heard of at epoch 0, step 41)" in text
+    assert "rank 3 of 8 (host node-7, pid 77) has been silent for 5.0 s (last seen at epoch 0, step 41)" in text
     assert why in text
     assert what_to_do in text.partition("hint:")[2]
 

@@ -369,7 +369,7 @@ def test_a_trainer_that_is_not_told_of_deaths() -> None:
     assert first(found) == (Cause.UNNOTICED_DEATH, 100)
     assert found.suspects[0].confidence is Confidence.CERTAIN
     assert (
-        "the training process ignores SIGCHLD, and does not learn that a worker exited"
+        "the training process ignores SIGCHLD, and is not notified when a worker exits"
         in found.suspects[0].finding.evidence_lines
     )
     assert "worker was idle" in found.suspects[0].finding.evidence_lines[0]

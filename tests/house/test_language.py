@@ -17,23 +17,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src/antifreeze"
 
-PENDING = (
-    "datasets",
-    "diagnosis",
-    "distributed",
-    "doctor",
-    "integrations",
-    "loaders",
-    "pool/_failures.py",
-    "pool/_history.py",
-    "pool/_messages.py",
-    "pool/_server_watch.py",
-    "pool/_stalls.py",
-    "pool/_watch.py",
-    "worker/_wire.py",
-)
-"""What is not covered yet. Entries are removed, never added."""
-
 PROSE = {
     r"\bst(?:ands?|anding|ood)\b": "is, is at, stalled",
     r"\b(?:go|goes|going|went|gone) on\b": "continue, resume, recover",
@@ -51,7 +34,7 @@ PROSE = {
     r"\b(?:its|a|the|each|whose|this|worker's) share\b|\bshares of\b": "shard, fraction, part",
     r"\bplaces\b|\b(?:its|this|a|the|that|same|any) place\b": "position, location",
     r"\blets? (?:it |them )?go\b|\bletting go\b": "release",
-    r"\b(?:hears?|heard|learns?|learned)\b": "is notified, records, observes",
+    r"(?<!-)\b(?:hears?|heard|learns?|learned)\b": "is notified, records, observes",
     r"\bagain and again\b|\bfor ever\b|\bwithout a word\b": "repeatedly, forever, silently",
 }
 """Retired phrases in comments, docstrings and messages, and what to say instead."""
@@ -70,11 +53,6 @@ _IDENTIFIER = re.compile(r"""["']\w+["']""")
 """A string that is a key or a field, not prose."""
 
 
-def is_pending(path: Path) -> bool:
-    name = path.relative_to(PACKAGE).as_posix()
-    return any(name == entry or name.startswith(f"{entry}/") for entry in PENDING)
-
-
 def retired_in(path: Path) -> Iterator[str]:
     """Yield each retired phrase or name of a module, with its line and what to say instead."""
     for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
@@ -90,7 +68,7 @@ def retired_in(path: Path) -> Iterator[str]:
             yield f"{path.relative_to(ROOT)}:{line}: {phrase!r}, say: {instead}"
 
 
-SOURCES = [path for path in sorted(PACKAGE.rglob("*.py")) if not is_pending(path)]
+SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
@@ -99,11 +77,6 @@ def test_a_module_uses_the_words_of_the_field(path: Path) -> None:
     assert list(retired_in(path)) == []
 
 
-@pytest.mark.parametrize("entry", PENDING)
-def test_what_is_pending_is_not_clean_yet(entry: str) -> None:
-    """An entry that has nothing left to do is removed, so that the list shrinks and the module stays clean."""
-    path = PACKAGE / entry
-    modules = [path] if path.suffix else sorted(path.rglob("*.py"))
-
-    assert modules
-    assert any(finding for module in modules for finding in retired_in(module)), f"remove {entry!r} from PENDING"
+def test_the_rule_can_fail() -> None:
+    """A check that cannot fail checks nothing: this module names what it refuses."""
+    assert len(list(retired_in(Path(__file__)))) >= 2

@@ -1,7 +1,7 @@
 """One call in a daemon thread, because it may never return.
 
 Problem. A read from a network mount that is gone, or a request to a process that is stopped, takes as long as it likes,
-and nothing in Python can end it. Whoever needs its result must be able to wait for a limited time, report what is
+and nothing in Python can end it. A caller that needs its result must be able to wait for a limited time, report what is
 stuck, and leave.
 
 Guarantees:
@@ -10,7 +10,7 @@ Guarantees:
 - What the call raises is raised by ``outcome``, in the thread that asks for it.
 - A call that hangs keeps neither its caller nor the interpreter from ending.
 
-Assumption: the call holds no lock that others need. If it hangs, it holds what it has for ever.
+Assumption: the call holds no lock that others need. If it hangs, it holds what it has forever.
 
 # Tried: concurrent.futures.ThreadPoolExecutor. The interpreter joins its threads when it exits, and so hangs with them.
 """

@@ -65,7 +65,7 @@ def index_parquet_dataset(
     place = manifest_path(listing, index_path)
     if place is None:
         hint = "pass index_path=..., here and to the dataset"
-        message = "index_path is required for a glob, a file or a list: only a directory has a place for its manifest"
+        message = "index_path is required for a glob, a file or a list: only a directory has a default one"
         raise ConfigError(message, hint=hint, argument="index_path")
     _check_folder(place)
     if not progress:
@@ -85,14 +85,14 @@ def index_parquet_dataset(
 
 
 def _check_folder(place: str) -> None:
-    """Refuse a place that cannot be written before an hour is spent on reading."""
+    """Refuse a path that cannot be written before an hour is spent on reading."""
     folder = os.path.dirname(place)  # noqa: PTH120 - strings throughout
     if not os.path.isdir(folder):  # noqa: PTH112
         hint = "make the folder, or pass another index_path=..."
         raise InputError(f"the manifest {place} cannot be written: there is no such folder", hint=hint, path=place)
     if not os.access(folder, os.W_OK | os.X_OK):
         hint = (
-            "pass index_path=... with a place that can be written, or do not index at all: "
+            "pass index_path=... with a path that can be written, or do not index at all: "
             "the footers are then read when the dataset is opened"
         )
         message = f"the manifest {place} cannot be written: the folder is read-only"

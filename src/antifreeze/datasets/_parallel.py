@@ -235,7 +235,7 @@ class _TupleDelivery:
 
 
 def _takes_generators(transform: Transform) -> bool:
-    """Whether a transform has a second argument, without which it cannot be called or that has a place for it."""
+    """Whether a transform has a second argument, which is required or can take them."""
     try:
         parameters = inspect.signature(transform.function).parameters.values()
     except (TypeError, ValueError):  # a function of C, say

@@ -131,10 +131,10 @@ def make_read_spec(
     vague = [f.name for f in source.schema if f.name in stored and not _is_fixed_width(f.type)]
     sample = _first_batches(decoding, vague, source, _SAMPLE_ROWS, note) if vague else None
     row_nbytes = _row_nbytes(source, columns, sample)
-    most_rows = _VAGUE_PIECE_ROWS if vague else _PIECE_ROWS
+    max_rows = _VAGUE_PIECE_ROWS if vague else _PIECE_ROWS
     page_nbytes = _page_nbytes(source, stored, row_nbytes)
     piece_nbytes = _OBJECT_PIECE_NBYTES if page_nbytes else PIECE_NBYTES
-    piece_rows = max(1, min(piece_nbytes // row_nbytes, most_rows))
+    piece_rows = max(1, min(piece_nbytes // row_nbytes, max_rows))
     decoding = replace(decoding, piece_rows=piece_rows, page_nbytes=page_nbytes)
     open_nbytes = sum(_open_nbytes(facts[c], manifest.num_fragments) for c in stored)
     common = {"row_nbytes": row_nbytes, "open_nbytes": open_nbytes}

@@ -62,7 +62,7 @@ class RowSource(Protocol):
         ...
 
     def _in_epoch(self, epoch: int) -> None:
-        """Learn in which epoch the rows are read that come next; ``current_epoch`` tells user code."""
+        """Note the epoch of the rows that are read next; ``current_epoch`` gives it to user code."""
         ...
 
     def _num_rows(self, lanes: int, global_batch: int) -> int:

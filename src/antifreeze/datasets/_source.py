@@ -36,7 +36,7 @@ def open_source(
     index_path: str | os.PathLike[str] | None = None,
     columns: Sequence[str] | None = None,
 ) -> DataSource:
-    """List the files and learn what they hold, from the manifest if there is one, else from their footers.
+    """List the files and find out what they hold, from the manifest if there is one, else from their footers.
 
     Nothing is written. ``columns`` are those that will be asked for, if that is known: folders may differ in others.
     """

@@ -1,4 +1,4 @@
-"""Why something stalled or died: evidence, causes and the report."""
+"""Why something stalled or exited: evidence, causes and the report."""
 
 from antifreeze.diagnosis._causes import Cause, describe_exit
 from antifreeze.diagnosis._control_groups import memory_groups, memory_limits, oom_kills

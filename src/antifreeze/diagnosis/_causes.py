@@ -169,7 +169,7 @@ class Cause(enum.Enum):
         "waits for a batch that was lost on its way from a worker",
         (
             "A worker could not pickle a batch or an exception; the traceback with `_feed` in it is on stderr, and "
-            "the loader never learns of it. Return arrays, tensors and numbers only, and raise exceptions that can be "
+            "the loader is never notified. Return arrays, tensors and numbers only, and raise exceptions that can be "
             "pickled."
         ),
     )

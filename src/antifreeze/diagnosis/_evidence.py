@@ -81,7 +81,7 @@ class Evidence:
     forked: bool = False
     """True if it is a copy of the trainer, made by ``fork``."""
     nobody_wakes: bool = False
-    """True if it waits for a lock of its own process that none of its threads could release."""
+    """True if it waits for a lock of the same process that none of its threads could release."""
     libraries: tuple[str, ...] = ()
     """The native libraries that the waiting thread has called into, innermost first."""
     limit_s: float | None = None

@@ -2,7 +2,7 @@
 
 What is asked, in this order:
 
-1. Has it ended? The signal or the exit code says how, the counters of the kernel say whether memory ran out.
+1. Has it ended? The signal or the exit code says how, the counters of the kernel show if memory ran out.
 2. Does it hold more memory than it may?
 3. Is it stopped, traced, or in a wait that no signal ends? The state says so.
 4. Does it use a core? Then it computes, whatever its main thread waits for.

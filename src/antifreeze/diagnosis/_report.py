@@ -15,9 +15,9 @@ COLUMNS = 100
 MAX_SKIPS = 100
 """A report lists this many skipped samples and counts the rest."""
 WAITS_MUCH = 0.10
-"""A training loop that waits for data this share of the time is limited by it."""
+"""A training loop that waits for data this fraction of the time is limited by it."""
 WAITS_LITTLE = 0.02
-"""One that waits less than this share is not."""
+"""One that waits less than this fraction is not."""
 ROUND_TRIP_S = 0.002
 """Batches that take less work than this cost more to send than to make."""
 MUCH_MEMORY = 4_000_000_000

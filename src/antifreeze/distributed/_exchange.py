@@ -76,10 +76,10 @@ READ_S = 0.5
 AWAY_GRACE_S = 1.5
 """A rank that has not read for this long knows nothing of what has happened since."""
 JOB_FRESH_S, NODE_FRESH_S = 2.0, 4.0
-_LINGER_S, _OPEN_S = 2.0, 10.0  # a rank that has recovered keeps reading, to learn what it has waited for
+_LINGER_S, _OPEN_S = 2.0, 10.0  # a rank that has recovered keeps reading, to report what it has waited for
 _ANSWER_S = 0.2
 _SLACK_S = 0.05
-_END_S = 0.5
+_CLOSE_TIMEOUT_S = 0.5
 _beats = itertools.count(1)
 
 
@@ -182,7 +182,7 @@ class RankExchange:
         self._found = ""
         """What we have found in the records, for those that do not read them."""
         self._first = RankRecord(rank=0, host=store.where.rpartition(":")[0])
-        """The last record of rank 0, which holds the store unless another process was told to."""
+        """The last record of rank 0, which holds the store unless another process hosts it."""
         self._store_is_silent = False
 
     def go(self, statuses: Sequence[RankStatus], now_s: float) -> None:
@@ -335,7 +335,7 @@ class ExchangeThread:
         self._stop.set()
         thread = self._thread
         if thread is not None:
-            thread.join(_END_S)
+            thread.join(_CLOSE_TIMEOUT_S)
 
     def _run(self) -> None:
         try:
@@ -365,7 +365,7 @@ class ExchangeThread:
             if job_store.is_of(default_store(distributed_module())) and not job_store.failed:
                 exchange.leave()
         finally:
-            job_store.close(_END_S / 2)
+            job_store.close(_CLOSE_TIMEOUT_S / 2)
 
     def _usable_store(self) -> Any:
         store = None if self._stop.is_set() else default_store(distributed_module())

@@ -1,6 +1,6 @@
 """Which of how many ranks this process is: from arguments, from torch.distributed, or from the launcher's variables.
 
-What is said in two places must agree. A rank that is wrong is not noticed in training: every rank reads the same data,
+Two sources must agree. A rank that is wrong is not noticed in training: every rank reads the same data,
 or a part is never read. So a contradiction is an error that names both sides.
 """
 

@@ -169,7 +169,7 @@ def _culprit(record: RankRecord, *, is_slow: bool = False) -> str:
 def _silent(verdict: RankVerdict, who: str, ours: str, state: str | None, store: str) -> str:
     why, hint = _UNKNOWN if state is None else _STATES.get(state, _RUNS)
     names = _names(verdict.record)
-    last = f"last heard of at {_at(verdict.record)}" if verdict.record.pid else "it has never sent a record"
+    last = f"last seen at {_at(verdict.record)}" if verdict.record.pid else "it has never sent a record"
     held = f", and so has the job's store ({store}), which it holds" if store else ""
     return (
         f"antifreeze: {who} has been silent for {verdict.silent_s:.1f} s ({last}){held}: "

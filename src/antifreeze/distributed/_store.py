@@ -2,7 +2,7 @@
 
 On the connection that training uses, a call would block while another thread waits there, and make others wait. Of the
 calls, only those are used that the store answers at once: ``set``, ``check``, and ``multi_get`` of keys that exist.
-Still they can take for ever, if the process that holds the store is stopped.
+Still they can take forever, if the process that holds the store is stopped.
 """
 
 from __future__ import annotations

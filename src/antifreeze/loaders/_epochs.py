@@ -77,7 +77,7 @@ class EpochStart:
         return _seed_of_rank(step_seed(seed=seed, epoch=resets, step=0) % 2**63 if resets else seed)
 
     def note_beginning(self, loader: Any, indices: Indices | None) -> None:
-        """Note what the sampler was told, and what was taken from it."""
+        """Note the epoch of the sampler, and what was taken from it."""
         if isinstance(self.began_at, IndexPosition) and indices is not None:
             self.began_at = self.began_at._replace(sampler_epoch=epoch_of(loader), calls=indices.calls)
 

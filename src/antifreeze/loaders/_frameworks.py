@@ -44,7 +44,7 @@ def warn_of_accelerate(loader: Any) -> None:
     """Warn that Accelerate is about to build one of torch's loaders from ours, if anything is lost by that."""
     module = sys.modules.get("accelerate.data_loader")
     if getattr(module, "DataLoader", None) is not torch.utils.data.DataLoader:
-        return  # it was told to build ours
+        return  # it builds ours
     lost = _lost_to_torch(loader)
     if lost:
         logger.warning(

@@ -1,4 +1,4 @@
-"""The indices of an epoch, as a sampler gives them; and from a place within it, as it has given them before."""
+"""The indices of an epoch, as a sampler gives them; and from a position within it, as it gave them before."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Indices:
 
     With workers, torch takes ``prefetch_factor * num_workers`` steps from the sampler at ``iter()``, and one more with
     each batch that it hands over. A sampler may draw from the trainer's random generators at any step, so when it is
-    asked decides about the order of its own indices, and about all that is drawn after them. Only where nobody can
+    asked decides about the order of its indices, and about all that is drawn after them. Only where nobody can
     notice does it run further ahead of what is delivered. Each step is marked, so that a state can be taken there.
     """
 
@@ -104,7 +104,7 @@ class Indices:
         self._wanted = step + self._ahead if self._ahead else 0
         self._fill()
 
-    # -- going on --------------------------------------------------------------------------------------------------
+    # -- resuming --------------------------------------------------------------------------------------------------
 
     def more(self) -> None:
         """Take from the sampler what torch's loader takes when it hands over a batch, or its error."""
@@ -170,7 +170,7 @@ def fingerprint_of(what: Any, before: int) -> int:
     """Return a number that tells one sequence of indices from another; what cannot be told apart does not count.
 
     It is made for every batch. A sum takes a tenth of the time of a look at each index, and misses only two that change
-    places within a batch.
+    positions within a batch.
     """
     try:
         if type(what) is list and what and type(what[0]) is int:

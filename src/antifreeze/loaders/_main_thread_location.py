@@ -19,7 +19,7 @@ class MainThreadLocation:
         self._line, self._since_s = "", time.monotonic()
 
     def where(self) -> Location:
-        """Return it. Seen again and again at the same line, it is taken to be waiting there."""
+        """Return it. Seen repeatedly at the same line, it is taken to be waiting there."""
         frames: list[Frame] = []
         frame: FrameType | None = sys._current_frames().get(self._thread_id)
         while frame is not None:

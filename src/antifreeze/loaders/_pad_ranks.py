@@ -16,7 +16,7 @@ from antifreeze.core import InputError, get_logger
 
 logger = get_logger()
 
-_LOOK_S = 0.02
+_POLL_INTERVAL_S = 0.02
 _SILENT_S = 60.0
 _BEGIN_S = 5.0
 _SAID = re.compile(rb"(has|ended) ([0-9]{1,15})")
@@ -115,7 +115,7 @@ class PaddedRanks:
         while True:
             before, heard = heard, self._heard()
             if len(heard) < self._distributed.get_world_size() - 1 and time.monotonic() - since_s < _BEGIN_S:
-                time.sleep(_LOOK_S)  # it may be about to begin
+                time.sleep(_POLL_INTERVAL_S)  # it may be about to begin
                 continue
             if any(count > self.count for _, count in heard):
                 return True
@@ -126,7 +126,7 @@ class PaddedRanks:
             elif time.monotonic() - since_s > _SILENT_S:
                 logger.warning("antifreeze: another rank has not asked for a batch for %d s; this one ends", _SILENT_S)
                 return False
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_INTERVAL_S)
 
     def _heard(self) -> list[tuple[str, int]]:
         """Return what the other ranks have said; those that have said nothing, or nonsense, do not take part."""

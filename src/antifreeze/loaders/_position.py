@@ -20,7 +20,7 @@ _MARGIN = 8
 
 
 class StreamPosition(NamedTuple):
-    """A place in a run, the same for all its ranks."""
+    """A position in a run, the same for all its ranks."""
 
     epoch: int = 0
     sample: int = 0
@@ -37,7 +37,7 @@ class StreamPosition(NamedTuple):
 
 
 def to_state(place: StreamPosition, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a place as plain numbers and texts."""
+    """Return a position as plain numbers and texts."""
     return {
         "version": VERSION,
         "kind": KIND,
@@ -66,7 +66,7 @@ _check = forms.fields(_POSITION | _FACTS | {"shuffle": forms.flag, "drop_last": 
 
 
 def from_state(state: Any) -> StreamPosition:
-    """Return the place that a state tells of; raise StateMismatch if it cannot be one."""
+    """Return the position in a state; raise StateMismatch if it cannot be one."""
     check_kind(state, kind=KIND, version=VERSION)
     _check(state, "state")
     lanes, windows, streams = state["lanes"], state["windows"], state["streams"]

@@ -31,12 +31,12 @@ _ONLY_WITHIN = ("num_workers", "rank", "world_size")
 
 
 class IndexPosition(NamedTuple):
-    """A place in an epoch of a map-style dataset."""
+    """A position in an epoch of a map-style dataset."""
 
     steps: IndexSteps = IndexSteps()
     mark: Mark = Mark()
     sampler_epoch: Any = None
-    """What the sampler was told by ``set_epoch``, if it can be told."""
+    """What the sampler got by ``set_epoch``, if it has that."""
     calls: int = 0
     """How often the sampler was asked: it runs ahead of what is delivered."""
 
@@ -47,7 +47,7 @@ class IndexPosition(NamedTuple):
 
 
 class ShardPosition(NamedTuple):
-    """A place in an epoch of an iterable dataset."""
+    """A position in an epoch of an iterable dataset."""
 
     shares: tuple[ShardProgress, ...] = ()
     batches: int = 0
@@ -117,7 +117,7 @@ def facts_of(loader: Any) -> dict[str, Any]:
 
 
 def epoch_of(loader: Any) -> Any:
-    """Return the epoch that the sampler was told, if it can be told."""
+    """Return the epoch of the sampler, if it has ``set_epoch``."""
     return next((_plain(getattr(s, "epoch", None)) for s in _samplers(loader) if hasattr(s, "set_epoch")), None)
 
 
@@ -144,7 +144,7 @@ def _plain(value: Any) -> Any:
 
 
 def to_state(epoch: int, place: Place, random: Drawn, loader: Any) -> dict[str, Any]:
-    """Return a place as plain numbers and texts, and states of the user's objects as these gave them."""
+    """Return a position as plain numbers and texts, and states of the user's objects as these gave them."""
     state: dict[str, Any] = {"version": VERSION, "kind": KIND, "epoch": epoch, "random": to_plain(random)}
     state["loader"] = facts_of(loader)
     return state | (_index_state(place, loader) if isinstance(place, IndexPosition) else _share_state(place))
@@ -359,7 +359,7 @@ def _share_place(state: Mapping[str, Any], facts: Mapping[str, Any]) -> ShardPos
             raise forms.unexpected(f"state[{name!r}]", f"a list of {len(shares)} entries", found)
     for number, (stand, user, share) in enumerate(zip(stands, users, shares, strict=True)):
         if (stand is None) != (user is None):
-            raise forms.unexpected(f"state['share_states'][{number}]", "a state for each stand", user)
+            raise forms.unexpected(f"state['share_states'][{number}]", "a state for each entry of share_stands", user)
         if stand is not None and stand[0] > share[0]:
             raise forms.unexpected(f"state['share_stands'][{number}][0]", f"an integer from 0 to {share[0]}", stand[0])
     reached = tuple(
@@ -388,7 +388,7 @@ def _sealed(state: dict[str, Any]) -> bytes:
 def _fitted_steps(
     place: IndexPosition, saved: dict[str, Any], here: dict[str, Any], differences: dict[str, Any], *, strict: bool
 ) -> IndexPosition:
-    """Return the place for this loader: of another size, if need be, so that as many samples are over."""
+    """Return the position for this loader: of another size, if need be, so that as many samples are over."""
     before, now = _global_batch(saved), _global_batch(here)
     lost, repeated, first = _LOST, 0, place.steps.first
     if before and now and before != now:

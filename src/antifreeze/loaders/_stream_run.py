@@ -230,7 +230,7 @@ class StreamEpoch:
         return After.END if isinstance(error, AntifreezeError) else After.RESTART
 
     def on_end(self) -> bool:
-        """No other epoch takes its place."""
+        """No other epoch follows instead."""
         return False
 
 

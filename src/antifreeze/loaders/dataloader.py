@@ -235,7 +235,7 @@ class DataLoader(torch.utils.data.DataLoader[Sample]):
         )
 
     def _make_config(self) -> PoolConfig:
-        """Return what workers are told. Frameworks set attributes after the loader was made."""
+        """Return the settings of workers. Frameworks set attributes after the loader was made."""
         return make_pool_config(
             num_workers=self.num_workers,
             dataset=type(self.dataset).__name__,

@@ -83,7 +83,7 @@ def _for_users(text: str) -> str:
 
 
 def slug_of(title: str) -> str:
-    """Return the anchor of a heading, by the rules of the places where the page is read."""
+    """Return the anchor of a heading, by the rules of the sites that show the page."""
     return re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-")
 
 

@@ -69,7 +69,7 @@ def _capital(text: str) -> str:
 
 
 def share_of_waiting(trainer: ProcessActivity) -> float:
-    """Return the share of snapshots in which the loop waited for data."""
+    """Return the fraction of snapshots in which the loop waited for data."""
     return sum(doing is Doing.DATA for doing in trainer.doings) / len(trainer.doings)
 
 

@@ -56,7 +56,7 @@ def _cause(machine: Machine, trainer: Process, num_workers: int) -> tuple[Cause,
 def _signs(cause: Cause, machine: Machine, trainer: Process) -> Iterator[str]:
     """Yield what the cause was decided by."""
     if trainer.ignores_sigchld:
-        yield "the training process ignores SIGCHLD, and does not learn that a worker exited"
+        yield "the training process ignores SIGCHLD, and is not notified when a worker exits"
     elif cause is Cause.OUT_OF_MEMORY:
         return
     elif machine.last_error:

@@ -96,7 +96,7 @@ class Process:
     files: int = 0
     max_files: int = 0
     ignores_sigchld: bool = False
-    """True if it ignores SIGCHLD, so that it does not learn that a child exited."""
+    """True if it ignores SIGCHLD, so that it is not notified when a child exits."""
     rank: int | None = None
     threads: tuple[Thread, ...] = ()
     stacks: tuple[Stack, ...] = ()

@@ -10,7 +10,7 @@ from antifreeze.doctor.job._observation import Observation, Process, Stack
 from antifreeze.doctor.job._roles import has_frame
 
 _NEAR_SHARE = 0.9
-"""A limit is nearly reached when this share of it is used."""
+"""A limit is nearly reached when this fraction of it is used."""
 _CAUSED_BY_FILES = frozenset({Cause.DEAD_DISK, Cause.FILE, Cause.CHILD})
 _CAUSED_BY_EXITS = frozenset(
     {Cause.OUT_OF_MEMORY, Cause.UNNOTICED_DEATH, Cause.LOST_BATCH, Cause.LOCK, Cause.CHILD, Cause.RANK, Cause.UNKNOWN}

@@ -169,5 +169,5 @@ def _failure(done: subprocess.CompletedProcess[str]) -> str:
     if _is_refused(done):
         return NOT_ALLOWED
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith("Error:")]  # a trace of its own calls may follow
+    errors = [line for line in lines if line.startswith("Error:")]  # a trace of py-spy itself may follow
     return f"py-spy: {(errors or lines or [f'exit code {done.returncode}'])[-1]}"

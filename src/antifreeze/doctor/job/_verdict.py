@@ -131,7 +131,7 @@ def _batches_come(seen: Observation, job: Job, trainer: ProcessActivity) -> bool
 
 
 def _judge_trainer(seen: Observation, job: Job, trainer: ProcessActivity) -> _Part:
-    """Judge a training process that is at a line of its own program."""
+    """Judge a training process that is at a line of the program itself."""
     suspect = _suspect(seen, trainer, name_of(job))
     verdict, sure = _verdict(seen, trainer, suspect.cause)
     if suspect.cause in _BY_PERSON:

@@ -39,7 +39,7 @@ def _in_dataset(script: Script, dataset: DatasetClass, facts: Facts) -> Iterator
 def _growths(
     name: str, value: ast.expr, function: Function, script: Script
 ) -> Iterator[tuple[ast.AST, ast.expr, ast.expr]]:
-    """Yield how a list is filled: the place, the element, and what is iterated over."""
+    """Yield how a list is filled: the node, the element, and what is iterated over."""
     if isinstance(value, ast.Call) and script.name(value.func) == "list" and len(value.args) == 1:
         inner = value.args[0]
         if isinstance(inner, ast.GeneratorExp):

@@ -63,7 +63,7 @@ def _mentions(node: ast.AST, script: Script, names: set[str], calls: set[int]) -
 
 
 def _reads(script: Script, node: ast.AST, names: set[str], calls: set[int], readers: set[str]) -> Iterator[ast.AST]:
-    """Yield the places in one node that read a loader, or call a function that does."""
+    """Yield the expressions in one node that read a loader, or call a function that does."""
     if isinstance(node, ast.For | ast.comprehension) and _mentions(node.iter, script, names, calls):
         yield node.iter
     if not isinstance(node, ast.Call):

@@ -9,7 +9,7 @@ from antifreeze.doctor.check._rule import MachineContext, Rule, ScriptContext, V
 from antifreeze.doctor.check._script import calls_in
 
 _CODE, _SECTION, _TITLE = "sigchld-ignored", "unnoticed-death", "SIGCHLD ignored"
-_EXPLANATION = "No loader learns that a worker was killed, and waits for it forever."
+_EXPLANATION = "No loader is notified that a worker was killed: it waits forever."
 
 
 def check(context: ScriptContext) -> Iterator[Violation]:
