@@ -64,7 +64,7 @@ def said_of(job: Job, folder: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("job", marked(FROZEN))
 def test_the_cause_of_a_frozen_job_is_named_first(job: Job, diagnoses: Path) -> None:
-    """With evidence, with what to do, and with a link to the page that explains it."""
+    """With evidence, with what to do, and with the command that explains it."""
     found = said_of(job, diagnoses)
 
     assert found["verdict"] != "healthy", found
@@ -72,7 +72,7 @@ def test_the_cause_of_a_frozen_job_is_named_first(job: Job, diagnoses: Path) -> 
     assert first["cause"] in job.causes, found
     assert first["evidence"]
     assert first["hint"]
-    assert first["link"].endswith("#" + first["cause"])
+    assert first["link"] == f"antifreeze explain {first['cause']}"
     assert job.script in found["summary"] or first["cause"] in WITHOUT_LINES, found
 
 

@@ -359,7 +359,7 @@ def test_another_number_of_shares_is_refused(caplog: pytest.LogCaptureFixture) -
     state = saved(loader)
     with pytest.raises(af.StateMismatch, match="saved with num_workers=3, this loader has 2") as caught:
         resumed(state, Stream())
-    assert "begins the epoch anew" in caught.value.hint
+    assert "starts the epoch over" in caught.value.hint
     again = resumed(state, Stream(), strict=False)
     assert "its first 1 batches come again" in caplog.text
     assert sorted(sample[0] for batch in again for sample in batch) == list(range(LENGTH))

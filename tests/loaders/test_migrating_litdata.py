@@ -265,7 +265,7 @@ def test_weights_go_with_all_rows_and_have_a_len(parts: list[af.StreamingDataset
         assert (sorted(found) == list(range(300))) is iterate_over_all
 
 
-@line(LITDATA, "shares of a mixture")
+@line(LITDATA, "fractions in a mixture")
 def test_every_stretch_has_its_shares(parts: list[af.StreamingDataset]) -> None:
     """To the row."""
     mixed = af.CombinedStreamingDataset(parts, weights=[1, 1], iterate_over_all=False)

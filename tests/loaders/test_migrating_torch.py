@@ -176,7 +176,7 @@ def printed() -> list[str]:
     return done.stdout.splitlines()
 
 
-@row("main guard, lambdas, classes of a notebook")
+@row("no main guard, lambdas, classes of a notebook")
 def test_main_guard(printed: list[str]) -> None:
     assert printed[0] == "[12]"
 
@@ -339,7 +339,7 @@ def test_a_batch_that_cannot_be_pickled() -> None:
         list(ours(Made(2, lambda _: threading.current_thread()), 1, batch_size=None))
 
 
-@row("a worker that dies")
+@row("a worker that exits or is killed")
 def test_a_worker_that_dies(tmp_path: Path) -> None:
     def make(index: int, always: bool = False) -> int:
         if index == 5 and (always or once(tmp_path / "died")):

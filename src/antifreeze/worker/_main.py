@@ -17,7 +17,7 @@ from typing import Any
 
 from antifreeze.core import Deadline
 from antifreeze.ipc import Channel, Closed, HeartbeatWriter, Inbox, Outbox, SegmentUpdate, Stage, dump, pack, unshare
-from antifreeze.payload import PayloadLayout, SharedList, bytes_at, received_handles, run_reopeners
+from antifreeze.payload import PayloadLayout, SharedList, bytes_at, received_handles, run_reopeners, set_logs
 from antifreeze.worker import _batch_memory, _torch_collate, _worker_info
 from antifreeze.worker._environment import apply_environment, become_worker
 from antifreeze.worker._programs import Ended, Nothing, Program
@@ -189,7 +189,7 @@ class _Worker:
             run_reopeners()
         except BaseException as error:
             raise UserError("opening the dataset's handles in a worker", error) from error
-        # Order: after the user's modules, which may configure logging
+        set_logs(start.environment.settings.logs)  # Order: after the user's modules, which may configure logging
         program.start(context, start.seed)
         return program, context
 
