@@ -618,8 +618,8 @@ def test_a_transform_costs_no_more_for_a_large_window(tmp_path: Path, monkeypatc
 
     pq.write_table(pa.table({"n": range(1000)}), tmp_path / "a.parquet")
     calls: list[int] = []
-    places = Interleaved.places
-    monkeypatch.setattr(Interleaved, "places", lambda self, round_: calls.append(round_) or places(self, round_))
+    places = Interleaved.positions
+    monkeypatch.setattr(Interleaved, "positions", lambda self, round_: calls.append(round_) or places(self, round_))
 
     dataset = StreamingDataset(tmp_path, transform=lambda row: row)
     assert sum(len(b["n"]) for b in StreamingDataLoader(dataset, batch_size=10, shuffle=True)) == 1000
