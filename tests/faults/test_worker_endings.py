@@ -122,9 +122,11 @@ def test_a_loader_that_is_dropped_needs_no_collector(engine: str, persistent: bo
 
 DROPPED = """
 import torch
+from antifreeze.pool import PoolConfig
 from antifreeze.pool._supervisor import the_supervisor
 
 class Kept:
+    config = PoolConfig(num_workers=1, dataset="Kept")
     def __init__(self, num_tensors):
         self.tensors = [torch.zeros(1) for _ in range(num_tensors)]
     def poll(self):
