@@ -1,4 +1,4 @@
-"""What comes back counts only for whoever has asked for it."""
+"""A result counts only for the run that asked for it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MADE = Packed(b"", [])
 
 
 def test_answers_to_what_was_asked_before_an_error_are_not_taken() -> None:
-    """A worker that stays is told anew what to make; what it had sent before may say that its share has ended."""
+    """A persistent worker gets new tasks; what it sent before may say that its shard has ended."""
     pool: Any = SimpleNamespace(runs=itertools.count(), config=SimpleNamespace(limits=StallLimits(), num_workers=SLOTS))
     worker: Any = SimpleNamespace(inbox=Inbox(), name="worker 1")
     source, task_table = ShardTasks(SLOTS, epoch=0, seed=0, dataset="D"), TaskTable(SLOTS)

@@ -22,7 +22,7 @@ LOOK_S = 0.5
 
 
 class Silent:
-    """A process that moves, or does not, and a clock that goes on by itself."""
+    """A process that moves, or does not, and a clock that advances by itself."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, limits: StallLimits) -> None:
         self.now_s, self.cpu_s, self.moves = 1000.0, 0.0, False
