@@ -85,7 +85,6 @@ class Rule(Generic[ContextT]):
     weight: Weight
     section: str
     """The section of the troubleshooting page that covers it."""
-    title: str
     explanation: str
     """Why it matters; printed after the problem."""
     check: Callable[[ContextT], Iterator[Violation]]

@@ -57,7 +57,6 @@ RULE = Rule(
     code="batch-size-1",
     weight=Weight.WASTE,
     section="what-doctor-check-finds",
-    title="Batches of one sample",
     explanation="Larger batches spread this cost over more samples.",
     check=check,
 )

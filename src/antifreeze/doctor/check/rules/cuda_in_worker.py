@@ -32,7 +32,6 @@ RULE = Rule(
     code="cuda-in-worker",
     weight=Weight.ERROR,
     section="what-doctor-check-finds",
-    title="CUDA in a forked worker",
     explanation="CUDA cannot be used in a forked worker once the trainer has used it.",
     check=check,
 )

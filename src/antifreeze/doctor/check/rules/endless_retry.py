@@ -72,7 +72,6 @@ RULE = Rule(
     code="endless-retry",
     weight=Weight.FREEZE,
     section="retrying",
-    title="Retry loop without a limit",
     explanation="When a file is gone or a server is down, it never ends.",
     check=check,
 )

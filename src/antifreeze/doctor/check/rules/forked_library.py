@@ -171,7 +171,6 @@ RULE = Rule(
     code="forked-library",
     weight=Weight.FREEZE,
     section="fork",
-    title="Library with threads used before and after a fork",
     explanation="Its threads exist only in the trainer: the first call in a worker that needs them hangs or fails.",
     check=check,
 )

@@ -29,7 +29,6 @@ RULE = Rule(
     code="forked-openmp",
     weight=Weight.FREEZE,
     section="fork",
-    title="More than one OpenMP thread in a forked worker",
     explanation="torch uses one thread in forked workers, because OpenMP waits forever with more.",
     check=check,
 )

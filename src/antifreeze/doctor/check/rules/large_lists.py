@@ -133,7 +133,6 @@ RULE = Rule(
     code="python-list",
     weight=Weight.WASTE,
     section="memory-grows",
-    title="Large list of Python objects",
     explanation="It takes several times the memory of an array. Reading an object changes its reference count, so "
     "forked workers copy the list page by page; other workers get a whole copy each.",
     check=check,

@@ -98,7 +98,6 @@ RULE = Rule(
     code="main-guard",
     weight=Weight.ERROR,
     section="what-doctor-check-finds",
-    title="Missing main guard",
     explanation="Every worker tries to start workers itself; the loader fails with an error that does not say so.",
     check=check,
 )

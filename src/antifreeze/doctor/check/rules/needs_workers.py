@@ -25,7 +25,6 @@ RULE = Rule(
     code="needs-workers",
     weight=Weight.ERROR,
     section="what-doctor-check-finds",
-    title="Worker settings without workers",
     explanation="torch raises a ValueError.",
     check=check,
 )

@@ -69,7 +69,6 @@ RULE = Rule(
     code="no-timeout",
     weight=Weight.FREEZE,
     section="network",
-    title="Network call without a timeout",
     explanation="If the other side does not answer, the worker waits forever.",
     check=check,
 )

@@ -108,7 +108,6 @@ RULE = Rule(
     code="none-sample",
     weight=Weight.ERROR,
     section="usercodeerror",
-    title="None in place of a sample",
     explanation="Collating fails on it, with a message that names no sample.",
     check=check,
 )

@@ -48,7 +48,6 @@ RULE = Rule(
     code="not-picklable",
     weight=Weight.ERROR,
     section="notpicklable",
-    title="Function that cannot be pickled",
     explanation="It cannot be pickled, and these workers are not forked.",
     check=check,
 )

@@ -40,7 +40,6 @@ MANY_WORKERS = Rule(
     code="many-workers",
     weight=Weight.WASTE,
     section="what-doctor-check-finds",
-    title="More workers than cores",
     explanation="They take turns, and each takes memory. torch warns about this too.",
     check=check_workers,
 )
@@ -48,7 +47,6 @@ MANY_THREADS = Rule(
     code="many-threads",
     weight=Weight.WASTE,
     section="training-is-slow-but-the-loader-alone-is-fast",
-    title="More threads than cores",
     explanation="The threads take turns, or the kernel throttles all of them.",
     check=check_threads,
 )

@@ -212,12 +212,11 @@ def _is_context(name: str, script: Script) -> bool:
     )
 
 
-def _rule(kind: HandleKind, section: str, title: str, explanation: str) -> ScriptRule:
+def _rule(kind: HandleKind, section: str, explanation: str) -> ScriptRule:
     return Rule(
         code=kind.value,
         weight=Weight.FREEZE,
         section=section,
-        title=title,
         explanation=explanation,
         check=partial(_check, kind),
     )
@@ -227,32 +226,27 @@ RULES = (
     _rule(
         HandleKind.LOCK,
         "lock",
-        "Lock or queue shared with workers",
         "If its holder is killed, or a thread holds it during a fork, it is never released and all workers wait "
         "forever. Reading needs no lock: each worker is a process and opens its own files.",
     ),
     _rule(
         HandleKind.THREAD,
         "fork",
-        "Thread pool shared with workers",
         "A fork does not copy threads: work submitted to it never runs, and the loader waits forever.",
     ),
     _rule(
         HandleKind.FILE,
         "notpicklable",
-        "Open file shared with workers",
         "Forked workers share its position and read what another one asked for; other workers cannot be sent it.",
     ),
     _rule(
         HandleKind.CONNECTION,
         "notpicklable",
-        "Connection shared with workers",
         "Once connected, forked workers use the same connection and read each other's answers.",
     ),
     _rule(
         HandleKind.ITERATOR,
         "notpicklable",
-        "Iterator shared with workers",
         "It cannot be pickled, and all forked workers start at the same position.",
     ),
 )

@@ -41,7 +41,6 @@ RULES = (
         code="few-files",
         weight=Weight.ERROR,
         section="unreadablefile",
-        title="Low limit of open files",
         explanation="torch's DataLoader needs one for each tensor in flight, and fails with `Too many open files` or "
         "an EOFError.",
         check=check_files,
@@ -50,7 +49,6 @@ RULES = (
         code="little-memory",
         weight=Weight.ERROR,
         section="out-of-memory",
-        title="Too little memory for the workers",
         explanation="The kernel kills a process of the job when it runs out.",
         check=check_memory,
     ),

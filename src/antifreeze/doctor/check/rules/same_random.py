@@ -44,7 +44,6 @@ RULE = Rule(
     code="same-random",
     weight=Weight.FREEZE,
     section="what-doctor-check-finds",
-    title="Same random numbers in every worker",
     explanation="Every worker draws the same numbers from a copy of it.",
     check=check,
 )

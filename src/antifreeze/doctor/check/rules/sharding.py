@@ -66,7 +66,6 @@ RULE = Rule(
     code="duplicates",
     weight=Weight.FREEZE,
     section="duplicatedata",
-    title="Iterable dataset without shards",
     explanation="Every worker yields all samples, so each sample arrives once per worker.",
     check=check,
 )

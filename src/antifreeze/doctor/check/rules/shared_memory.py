@@ -43,7 +43,6 @@ RULES = (
         code="small-shm",
         weight=Weight.FREEZE,
         section="shared-memory",
-        title="Small shared memory",
         explanation="torch's DataLoader sends every batch through it. When it is full, workers die of a bus error, or "
         "the loader waits forever.",
         check=check_size,
@@ -52,7 +51,6 @@ RULES = (
         code="stale-shm",
         weight=Weight.WASTE,
         section="what-doctor-check-finds",
-        title="Shared memory of dead processes",
         explanation="It is freed only when the files are removed.",
         check=check_stale,
     ),

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from antifreeze.doctor.check._rule import MachineContext, Rule, ScriptContext, Violation, Weight
 from antifreeze.doctor.check._script import calls_in
 
-_CODE, _SECTION, _TITLE = "sigchld-ignored", "unnoticed-death", "SIGCHLD ignored"
+_CODE, _SECTION = "sigchld-ignored", "unnoticed-death"
 _EXPLANATION = "No loader is notified that a worker was killed: it waits forever."
 
 
@@ -30,7 +30,7 @@ def check_environment(context: MachineContext) -> Iterator[Violation]:
         yield Violation(None, "SIGCHLD is ignored here, and jobs inherit that.", change)
 
 
-RULE = Rule(code=_CODE, weight=Weight.FREEZE, section=_SECTION, title=_TITLE, explanation=_EXPLANATION, check=check)
+RULE = Rule(code=_CODE, weight=Weight.FREEZE, section=_SECTION, explanation=_EXPLANATION, check=check)
 MACHINE_RULE = Rule(
-    code=_CODE, weight=Weight.FREEZE, section=_SECTION, title=_TITLE, explanation=_EXPLANATION, check=check_environment
+    code=_CODE, weight=Weight.FREEZE, section=_SECTION, explanation=_EXPLANATION, check=check_environment
 )

@@ -47,7 +47,6 @@ RULE = Rule(
     code="tokenizers-parallelism",
     weight=Weight.FREEZE,
     section="fork",
-    title="Tokenizers' guard against forks switched off",
     explanation="A tokenizer that was used in the trainer then waits forever in a forked worker.",
     check=check,
 )
