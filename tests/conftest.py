@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -23,8 +25,9 @@ settings.register_profile("soak", settings.get_profile("test"), derandomize=Fals
 settings.load_profile("test")
 
 LENGTH = 16
-os.environ["ANTIFREEZE_FORKSERVER_LINGER_S"] = "0.1"  # every test waits until all processes are gone
+os.environ["ANTIFREEZE_FORKSERVER_LINGER_S"] = "60"  # tests share one fork server, which imports torch but once
 _PATIENCE_S = 10.0
+_SHARED = ("af-forkserver", "af-modules")  # processes that wait for the next loader and hold nothing of the last one
 _passed = pytest.StashKey[bool]()
 
 
@@ -123,6 +126,21 @@ def the_nursery_stays() -> Iterator[None]:
     del batches, loader
 
 
+@pytest.fixture(scope="module")
+def no_shared_fork_server() -> Iterator[None]:
+    """Begin a module without a fork server, and let those that it starts end as soon as nobody uses them."""
+    from antifreeze.pool import _tree
+
+    for pid in _children_of("self"):
+        with contextlib.suppress(OSError):  # it has just ended
+            if Path(f"/proc/{pid}/comm").read_text().strip() == "af-forkserver":
+                os.kill(int(pid), signal.SIGKILL)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ANTIFREEZE_FORKSERVER_LINGER_S", "0.1")
+        patch.setattr(_tree, "_LINGER_S", 0.1)
+        yield
+
+
 # -- nothing is left behind ----------------------------------------------------------------------------------------
 
 
@@ -136,18 +154,32 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def _threads() -> list[str]:
-    return [t.name for t in threading.enumerate() if t.name.startswith("antifreeze") and t.is_alive()]
+    """Return our threads, but for the supervisor: it stays as long as the fork server does."""
+    ours = [t.name for t in threading.enumerate() if t.name.startswith("antifreeze") and t.is_alive()]
+    return [name for name in ours if name != "antifreeze-supervisor"]
 
 
-def _children() -> list[str]:
-    """Return the processes whose parent is this one, those that nobody waited for included."""
+def _children(parent: str = "self") -> list[str]:
+    """Return the processes whose parent is this one, those that nobody waited for included.
+
+    Processes that are shared between tests are left out, and what was forked from them is not.
+    """
     found = []
-    for task in Path("/proc/self/task").iterdir():
+    for pid in _children_of(parent):
         try:
-            found += (task / "children").read_text().split()
-        except OSError:  # the thread has just ended
+            name = Path(f"/proc/{pid}/comm").read_text().strip()
+        except OSError:  # it has just ended
             continue
-    return [f"process {pid}" for pid in found]
+        found += _children(pid) if name in _SHARED else [f"process {pid} ({name})"]
+    return found
+
+
+def _children_of(pid: str) -> list[str]:
+    found: list[str] = []
+    for task in Path(f"/proc/{pid}/task").glob("*"):
+        with contextlib.suppress(OSError):  # the thread or the process has just ended
+            found += (task / "children").read_text().split()
+    return found
 
 
 def _open_files() -> list[str]:

@@ -33,7 +33,7 @@ def gone() -> bool:
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left_of_other_tests() -> None:
+def nothing_is_left_of_other_tests(no_shared_fork_server: None) -> None:
     """A loader in the frames of an error that another test has caught has processes until it is collected."""
     if not gone():
         gc.collect()

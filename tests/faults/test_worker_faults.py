@@ -372,6 +372,8 @@ def test_a_nursery_that_has_imported_torch_has_one_thread() -> None:
 
 
 def test_a_nursery_that_has_workers_without_torch_is_told_of_it_when_others_need_it() -> None:
+    send(signal.SIGKILL, nurseries())  # the one that other tests have used
+    until(lambda: not nurseries(), "the nursery is gone")
     iterator = iter(make("map"))
     first = next(iterator)
     (nursery,) = nurseries()
