@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antifreeze.worker._collate import explain
+from antifreeze.worker._collate_diagnosis import explain
 
 
 class Point(NamedTuple):

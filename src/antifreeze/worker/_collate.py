@@ -1,134 +1,206 @@
 """Torch's ``default_collate`` and ``default_convert``, also for processes in which torch is not loaded.
 
-A worker process imports torch only if the user's code does. Without it, whatever would be a tensor is an ``AsTensor``
-around a NumPy array; the structure, the dtypes, the values and the errors are torch's.
+A worker process imports torch only if it has to: that takes a second and 150 MB. What most datasets return (arrays of
+one dtype and shape, numbers of one type, strings, and dicts, lists and tuples of these) is collated here, and whatever
+would be a tensor is an ``AsTensor`` around a NumPy array. Everything else, and everything that torch rejects, is left
+to torch, which is imported for it: a batch, or an error, never depends on whether torch was loaded.
+
+Where torch is loaded, its own function is used; in a worker, that stacks directly into shared memory.
 """
 
 from __future__ import annotations
 
-import copy
-import re
+import contextlib
+import functools
+import importlib
 import sys
-from collections.abc import Mapping, MutableMapping, MutableSequence, Sequence
+from array import array
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from antifreeze.worker._collate_diagnosis import explain
-from antifreeze.worker._numpy_collate import AsTensor, are_alike, as_array, doubles, numbers, stack, stack_alike
+from antifreeze.ipc import tensor_of
+from antifreeze.payload import when_imported
+from antifreeze.worker._batch_memory import empty, lend
 
-__all__ = ["AsTensor", "collate_arrays", "convert_arrays", "default_collate", "default_convert", "explain"]
-
-_TEXT_OR_OBJECT = re.compile("[SaUO]")
-
-
-_found: dict[str, Any] = {}
+TENSOR_DTYPES = "?bBhHiIlLqQefdFD"
+"""The dtypes that torch accepts, as NumPy's one-letter codes: it has two types of 64 bits, and torch takes both."""
+_dtype_of = attrgetter("dtype")
 
 
-def _from_torch(name: str) -> Any:
-    """Return a function of ``torch.utils.data`` if that is loaded; it is never imported from here."""
-    function = _found.get(name)
-    if function is None:
-        function = _found[name] = getattr(sys.modules.get("torch.utils.data"), name, None)
-    return function
+class AsTensor:
+    """An array that becomes a torch tensor at the receiver."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self.array = array
+
+    def __repr__(self) -> str:
+        return f"AsTensor({self.array!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return tensor_of, (self.array,)
 
 
 def default_collate(samples: Sequence[Any]) -> Any:
     """Return the samples as one batch, as torch's ``default_collate`` does."""
-    return (_from_torch("default_collate") or collate_arrays)(samples)
+    # Not imported yet, or being imported by another thread: then it has no such function.
+    collate = getattr(sys.modules.get("torch.utils.data"), "default_collate", collate_arrays)
+    return collate(samples)
 
 
 def default_convert(sample: Any) -> Any:
     """Return a sample with its arrays as tensors, as torch's ``default_convert`` does."""
-    return (_from_torch("default_convert") or convert_arrays)(sample)
+    convert = getattr(sys.modules.get("torch.utils.data"), "default_convert", convert_arrays)
+    return convert(sample)
 
 
 def collate_arrays(samples: Sequence[Any]) -> Any:
     """Return the samples as one batch, with ``AsTensor`` where torch returns a tensor."""
-    first = samples[0]
-    if isinstance(first, np.ndarray):
-        if _TEXT_OR_OBJECT.search(first.dtype.str):
-            raise _unsupported(first.dtype)
-        if are_alike(samples):
-            return AsTensor(stack_alike(samples, first.dtype))
-        return AsTensor(stack([as_array(sample) for sample in samples]))
-    if isinstance(first, np.bool_ | np.number):
-        return AsTensor(numbers(samples))
-    if isinstance(first, float):
-        return AsTensor(doubles(samples))
-    if isinstance(first, int):
-        return AsTensor(numbers(samples))
-    if isinstance(first, str | bytes):
+    kinds = set(map(type, samples))
+    kind = kinds.pop() if len(kinds) == 1 else None
+    if kind is np.ndarray and are_alike(samples):
+        return AsTensor(stack_alike(samples))
+    if kind is str or kind is bytes:
         return samples
-    if isinstance(first, Mapping):
-        return _like_mapping(first, {key: collate_arrays([sample[key] for sample in samples]) for key in first})
-    if isinstance(first, Sequence):
-        return _collate_sequences(first, samples)
-    raise _unsupported(type(first))
-
-
-def _unsupported(found: object) -> TypeError:
-    return TypeError(
-        f"default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found {found}"
-    )
-
-
-def _collate_sequences(first: Sequence[Any], samples: Sequence[Any]) -> Any:
-    if _is_namedtuple(first):
-        return type(first)(*map(collate_arrays, zip(*samples, strict=False)))
-    size = len(first)
-    if not all(len(sample) == size for sample in samples):
-        raise RuntimeError("each element in list of batch should be of equal size")
-    return _like_sequence(first, [collate_arrays(column) for column in zip(*samples, strict=False)])
+    if kind is dict:
+        return {key: collate_arrays([sample[key] for sample in samples]) for key in samples[0]}
+    if kind is not None and issubclass(kind, list | tuple) and len(set(map(len, samples))) == 1:
+        if kind is list or kind is tuple:  # torch returns a list for both
+            return [collate_arrays(column) for column in zip(*samples, strict=True)]
+        if hasattr(kind, "_fields"):
+            return kind(*map(collate_arrays, zip(*samples, strict=True)))
+    found = _numbers(kind, samples)
+    return _torch_data().default_collate(samples) if found is None else AsTensor(found)
 
 
 def convert_arrays(sample: Any) -> Any:
     """Return the sample with ``AsTensor`` around its arrays; everything else is unchanged."""
     kind = type(sample)
-    if kind.__module__ == "numpy" and kind.__name__ not in ("str_", "string_"):
-        if kind is np.ndarray and _TEXT_OR_OBJECT.search(sample.dtype.str):
-            return sample
-        return AsTensor(as_array(sample))
-    if isinstance(sample, Mapping):
-        return _like_mapping(sample, {key: convert_arrays(sample[key]) for key in sample})
-    if _is_namedtuple(sample):
-        return kind(*map(convert_arrays, sample))
-    if isinstance(sample, Sequence) and not isinstance(sample, str | bytes):
-        return _like_sequence(sample, [convert_arrays(member) for member in sample])
-    return sample
-
-
-def _is_namedtuple(value: object) -> bool:
-    return isinstance(value, tuple) and hasattr(value, "_fields")
-
-
-def _like_mapping(first: Mapping[Any, Any], members: dict[Any, Any]) -> Any:
-    """Return the members in a mapping of the type of ``first``, or in a dict if that fails."""
-    kind: Any = type(first)
+    if kind is np.ndarray and are_alike([sample]):
+        return AsTensor(sample)
     if kind is dict:
-        return members
-    try:
-        if not isinstance(first, MutableMapping):
-            return kind(members)
-        # A copy keeps other attributes of the type, such as a default factory.
-        clone = copy.copy(first)
-        clone.update(members)
-    except TypeError:
-        return members
-    return clone
+        return {key: convert_arrays(value) for key, value in sample.items()}
+    if kind is list or kind is tuple:
+        return [convert_arrays(member) for member in sample]
+    is_container = isinstance(sample, Mapping | Sequence) and not isinstance(sample, str | bytes)
+    if not is_container and kind.__module__ != "numpy":
+        return sample
+    found = _numbers(kind, [sample]) if issubclass(kind, np.generic) else None
+    return _torch_data().default_convert(sample) if found is None else AsTensor(found.reshape(()))
 
 
-def _like_sequence(first: Sequence[Any], members: list[Any]) -> Any:
-    """Return the members in a sequence of the type of ``first``, or in a list: always for tuples, as in torch."""
-    kind: Any = type(first)
-    if kind is list or isinstance(first, tuple):
-        return members
-    try:
-        if not isinstance(first, MutableSequence):
-            return kind(members)
-        clone = copy.copy(first)
-        for index, member in enumerate(members):
-            clone[index] = member
-    except TypeError:
-        return members
-    return clone
+def _torch_data() -> Any:
+    return importlib.import_module("torch.utils.data")
+
+
+def _numbers(kind: type | None, samples: Sequence[Any]) -> NDArray[Any] | None:
+    """Return numbers of one type as an array; None if they are no numbers, or torch has to decide."""
+    if kind is int:
+        try:
+            return np.array(array("q", samples))
+        except OverflowError:
+            return None
+    if kind is float:
+        return np.array(array("d", samples))
+    if kind is bool:
+        return np.array(samples, np.bool_)
+    if kind is None or not issubclass(kind, np.number | np.bool_) or kind is np.uint64:  # which torch rejects
+        return None
+    dtype = samples[0].dtype
+    return np.array(samples, dtype) if dtype.char in TENSOR_DTYPES else None
+
+
+def are_alike(samples: Sequence[Any]) -> bool:
+    """Return True if all are plain arrays of one shape and dtype that torch accepts as they are."""
+    first = samples[0]
+    if type(first) is not np.ndarray or not _is_accepted(first):
+        return False
+    shape, strides, dtype = first.shape, first.strides, first.dtype
+    return all(
+        type(each) is np.ndarray
+        and each.dtype == dtype
+        and each.shape == shape
+        and (each.strides == strides or _is_accepted(each))
+        for each in samples
+    )
+
+
+def _is_accepted(found: NDArray[Any]) -> bool:
+    """True if torch makes a tensor of an array: it rejects negative strides and foreign byte orders, for example."""
+    if found.dtype.char not in TENSOR_DTYPES or not found.dtype.isnative:
+        return False
+    return all(stride >= 0 and stride % found.itemsize == 0 for stride in found.strides)
+
+
+def stack_alike(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Return arrays of one shape and dtype as one array."""
+    shape = arrays[0].shape
+    whole = empty((len(arrays), *shape), arrays[0].dtype)
+    if not shape:
+        for index, number in enumerate(arrays):
+            whole[index] = number
+    elif whole.size:
+        # Not np.stack: it takes four times as long for small arrays.
+        np.concatenate(arrays, out=whole.reshape(-1, *shape[1:]))
+    return whole
+
+
+# -- with torch ----------------------------------------------------------------------------------------------------
+
+
+class CollateOwnTypes:
+    """``default_collate`` with the types that the user's script has added to ``default_collate_fn_map``."""
+
+    def __init__(self, own: Mapping[Any, Any]) -> None:
+        self._own = dict(own)
+
+    def __call__(self, batch: Any) -> Any:
+        """Return the samples as one batch."""
+        module: Any = importlib.import_module("torch.utils.data._utils.collate")
+        return module.collate(batch, collate_fn_map={**module.default_collate_fn_map, **self._own})
+
+
+def install() -> None:
+    """Replace the functions by which torch stacks tensors and arrays, now or when it is imported."""
+    when_imported("torch.utils.data._utils.collate", _replace)
+
+
+def _replace() -> None:
+    torch: Any = sys.modules["torch"]
+    known: Any = sys.modules["torch.utils.data._utils.collate"].default_collate_fn_map
+    for kind, collate in ((torch.Tensor, _stack_tensors), (np.ndarray, _stack_arrays)):
+        known[kind] = functools.partial(collate, known[kind])
+
+
+def _stack_tensors(before: Any, batch: Any, *, collate_fn_map: Any = None) -> Any:
+    """Stack tensors.
+
+    In a worker, torch gives the batch the type of its first tensor; in the trainer, the common type of all. A batch
+    must not depend on where it is made.
+    """
+    torch: Any = sys.modules["torch"]
+    first = batch[0]
+    if first.is_nested or first.layout is not torch.strided:
+        return before(batch, collate_fn_map=collate_fn_map)
+    # Loops in Python would cost as much as stacking itself.
+    alike = first.device.type == "cpu" and len(set(map(_dtype_of, batch))) == 1
+    lent = lend(len(batch) * first.nbytes) if alike else None
+    if lent is not None:
+        out = torch.from_numpy(lent).view(first.dtype).reshape(len(batch), *first.shape)
+        # Torch reports what it rejects itself, below, in its familiar messages.
+        with contextlib.suppress(RuntimeError):
+            return torch.stack(batch, 0, out=out)
+    return torch.stack(batch, 0)
+
+
+def _stack_arrays(before: Any, batch: Any, *, collate_fn_map: Any = None) -> Any:
+    """Stack arrays as arrays if they are alike: torch converts each to a tensor, which takes five times as long."""
+    if are_alike(batch):
+        torch: Any = sys.modules["torch"]
+        return torch.from_numpy(stack_alike(batch))
+    return before(batch, collate_fn_map=collate_fn_map)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import enum
+import functools
 import itertools
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from antifreeze.worker._numpy_collate import check_dtype, promote
+from antifreeze.worker._collate import TENSOR_DTYPES
 
 _MAX_VALUES = 1_000_000
 """Values examined before giving up: samples can be lists of millions of numbers, and the error must not take long."""
@@ -208,26 +210,17 @@ def _dtype_name(value: Any) -> str:
 
 
 def _has_no_tensor(value: Any) -> bool:
-    if not isinstance(value, np.ndarray | np.generic):
-        return False
-    try:
-        check_dtype(value.dtype)
-    except TypeError:
-        return True
-    return False
+    return isinstance(value, np.ndarray | np.generic) and value.dtype.char not in TENSOR_DTYPES
 
 
 def _stackable(arrays: Iterable[Any]) -> bool:
-    """Return True if torch can promote all of them to one dtype."""
-    found: dict[str, Any] = {str(value.dtype).removeprefix("torch."): None for value in arrays}
-    names = [name for name in found if name != "bfloat16"]  # compatible with anything
+    """Return True if torch can promote all of them to one dtype. It is loaded if its collate has failed."""
+    torch: Any = sys.modules.get("torch")
+    names = {str(value.dtype).removeprefix("torch."): None for value in arrays}
     try:
-        dtypes = [np.dtype(name) for name in names]
-    except TypeError:  # a type that only torch has: float8, quantized
-        return len(found) < 2
-    try:
-        for one, other in itertools.pairwise(dtypes):
-            promote(one, other)
+        functools.reduce(torch.promote_types, [getattr(torch, name) for name in names])
     except RuntimeError:
         return False
+    except (AttributeError, TypeError):  # torch is not loaded, or there is nothing to promote
+        return True
     return True

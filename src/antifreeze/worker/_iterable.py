@@ -14,11 +14,10 @@ from antifreeze.core import get_logger
 from antifreeze.ipc import Stage, dump, fingerprint
 from antifreeze.worker import _worker_info
 from antifreeze.worker._programs import Ended, Nothing, Samples
-from antifreeze.worker._replay_errors import NotAsSaved, NotTheSame
 from antifreeze.worker._task_context import TaskContext
 from antifreeze.worker._user_errors import UserError
 from antifreeze.worker._user_state import has_state, keeps_loaded_state, load_between, opened_state, sealed_state
-from antifreeze.worker._wire import Shard, ShardState, Task
+from antifreeze.worker._wire import FailureReason, Shard, ShardState, Task
 
 logger = get_logger()
 
@@ -257,3 +256,36 @@ class IterableProgram(Samples):
 
 def _replay_failed(share: int, error: NotAsSaved | NotTheSame) -> UserError:
     return UserError(f"iterating the dataset again (share {share})", error, reason=error.reason)
+
+
+class NotTheSame(RuntimeError):
+    """An iterable dataset yielded different samples when a replacement worker replayed it."""
+
+    reason = FailureReason.NOT_REPEATABLE
+
+    def __init__(self, shard: int, number: int) -> None:
+        super().__init__(
+            f"cannot resume shard {shard} on a replacement worker: expected the same first {number} batches, got "
+            "different ones. The dataset is not deterministic, so the remaining samples are unknown"
+        )
+
+
+class NotAsSaved(RuntimeError):
+    """An iterable dataset yielded different samples than before its state was saved."""
+
+    reason = FailureReason.NOT_AS_SAVED
+
+    def __init__(self, shard: int, number: int, *, has_more: bool = False) -> None:
+        what = (
+            f"the state does not fit this dataset: the first {number} batches of shard {shard} differ from those "
+            "delivered before the state was saved"
+        )
+        if has_more:
+            what = (
+                f"the state does not fit this dataset: shard {shard} had ended after {number} batches when the state "
+                "was saved, and now it has more"
+            )
+        super().__init__(
+            f"{what}: it has changed, or it is not deterministic. "
+            "Use load_state_dict(state, strict=False) to continue after that many batches, whatever they are"
+        )

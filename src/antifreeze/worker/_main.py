@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import io
+import multiprocessing.process
 import os
 import pickle
 import signal
@@ -17,14 +18,14 @@ from typing import Any
 
 from antifreeze.core import Deadline
 from antifreeze.ipc import Channel, Closed, HeartbeatWriter, Inbox, Outbox, SegmentUpdate, Stage, dump, pack, unshare
-from antifreeze.payload import PayloadLayout, SharedList, bytes_at, received_handles, run_reopeners, set_logs
-from antifreeze.worker import _batch_memory, _torch_collate, _worker_info
-from antifreeze.worker._environment import apply_environment, become_worker
+from antifreeze.payload import PayloadLayout, SharedList, bytes_at, received_handles, run_reopeners, set_logs, take_over
+from antifreeze.worker import _batch_memory, _collate, _worker_info
 from antifreeze.worker._programs import Ended, Nothing, Program
 from antifreeze.worker._task_context import TaskContext
 from antifreeze.worker._user_errors import UserError, failure_of
 from antifreeze.worker._wire import (
     Cancel,
+    Environment,
     FailureReason,
     Ready,
     Result,
@@ -46,6 +47,32 @@ _GROUP_SHARED_NBYTES = 1 << 23
 _GROUP_RESULTS = 256
 MAX_FDS = 200
 """Maximum number of descriptors per message; the kernel's limit is 253."""
+
+
+_THREADS = {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"}
+"""Read by libraries at import: in a worker they use one thread, unless the user sets another number."""
+
+
+def apply_environment(found: Environment) -> None:
+    """Apply the trainer's sys.path, working directory, environment variables and settings. Idempotent and cheap."""
+    sys.path[:] = found.sys_path
+    sys.argv[:] = found.argv
+    with contextlib.suppress(OSError):
+        os.chdir(found.cwd)
+    for name in os.environ.keys() - found.environ.keys() - _THREADS:
+        del os.environ[name]
+    for name, value in found.environ.items():
+        if os.environ.get(name) != value:
+            os.environ[name] = value
+    take_over(found.settings)
+
+
+def _become_worker(slot: int, owner_pid: int) -> None:
+    """Appear as a child of the trainer to multiprocessing, which libraries use to detect a worker."""
+    process: Any = multiprocessing.process
+    process.current_process()._config["daemon"] = False
+    process.current_process()._name = f"antifreeze-worker-{slot}"
+    process._parent_process = process._ParentProcess("MainProcess", owner_pid, None)
 
 
 class _Unpickler(pickle.Unpickler):
@@ -173,11 +200,11 @@ class _Worker:
     def _load(self, start: Start, fds: list[int]) -> tuple[Program, TaskContext]:
         self._board.at(Stage.LOAD)
         apply_environment(start.environment)
-        become_worker(start.slot, start.environment.owner_pid)
+        _become_worker(start.slot, start.environment.owner_pid)
         self._sends_at_once = start.sends_at_once
         context = TaskContext(self._board, slot=start.slot, num_workers=start.num_workers, on_error=start.on_error)
         _batch_memory.install(self._outbox)
-        _torch_collate.install()
+        _collate.install()
         _worker_info.install(start.slot, start.num_workers, 0, None)
         program = self._program
         if program is None:

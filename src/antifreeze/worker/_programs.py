@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 from antifreeze.ipc import Stage, repr_of
 from antifreeze.worker import _worker_info
-from antifreeze.worker._collate import default_collate, default_convert, explain
+from antifreeze.worker._collate import default_collate, default_convert
+from antifreeze.worker._collate_diagnosis import explain
 from antifreeze.worker._task_context import TaskContext
 from antifreeze.worker._user_errors import UserError
 from antifreeze.worker._wire import Task
