@@ -146,6 +146,6 @@ def test_a_window_that_is_too_heavy_has_the_same_order(
 
 
 def _passes() -> Any:
-    from antifreeze.decode._passes import Passes
+    from antifreeze.decode._block import Passes
 
     return Passes

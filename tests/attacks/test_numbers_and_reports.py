@@ -19,7 +19,7 @@ from hostile_values import mutated
 from antifreeze.core import ConfigError, natural, seconds
 from antifreeze.datasets import parse_limit
 from antifreeze.diagnosis import Frame
-from antifreeze.distributed._launchers import launchers_of, local_rank_of
+from antifreeze.distributed._rank_discovery import launchers_of, local_rank_of
 from antifreeze.doctor.job._fix import Fix
 from antifreeze.doctor.job._job_command import report
 from antifreeze.doctor.job._kept_reports import CannotRead, keep, read

@@ -20,10 +20,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import antifreeze as af
-from antifreeze.core import HIDDEN, clean_block, get_logger, one_line
+from antifreeze.core import HIDDEN, Location, clean_block, get_logger, one_line
 from antifreeze.core._text import is_clean
 from antifreeze.diagnosis import Cause, Finding, Frame, Report, Restart, Skip
-from antifreeze.distributed import Location, RankStatus
+from antifreeze.distributed import RankStatus
 from antifreeze.distributed._rank_judge import Change, RankEvent, RankProblem, RankVerdict
 from antifreeze.distributed._rank_messages import say
 from antifreeze.distributed._record import RankRecord, decode, encode, from_json, make_record, to_json
@@ -294,6 +294,7 @@ def test_reports_are_clean(name: str) -> None:
         slowest_sample=(name, 1.0),
         slow=(name,),
         per_worker_load=name,
+        carried=(name,),
     )
 
     assert_clean(str(report), most=9_000)

@@ -21,8 +21,7 @@ import pytest
 
 from antifreeze import ConfigError, DataLoader, StreamingDataLoader, StreamingDataset, index_parquet_dataset
 from antifreeze.core import PrivateFolder, UnsafeFile, create_file, open_to_append
-from antifreeze.diagnosis import Skip
-from antifreeze.pool import SkipLog
+from antifreeze.diagnosis import Skip, SkipLog
 from antifreeze.storage import MANIFEST_NAME
 
 OTHER_USER = 65534

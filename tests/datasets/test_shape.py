@@ -25,9 +25,9 @@ def test_large_pages_of_texts_and_images_leave_fewer_row_groups_open(
     values = [b"x" * value_nbytes] * 1_200
     pq.write_table(pa.table({"image": values}), tmp_path / "a.parquet", use_dictionary=False, row_group_size=1_200)
     dataset: Any = af.StreamingDataset(tmp_path)
-    dataset._look(30.0)
+    dataset.row_source.look(30.0)
 
-    assert make_run_shape(dataset._spec, 1, None).streams == streams
-    limited = make_run_shape(dataset._spec, 1, 256 << 20).streams
+    assert make_run_shape(dataset.row_source.spec, 1, None).streams == streams
+    limited = make_run_shape(dataset.row_source.spec, 1, 256 << 20).streams
     assert 1 <= limited <= 16
     assert limited * min(1_024, len(values)) * value_nbytes <= 128 << 20

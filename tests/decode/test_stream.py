@@ -32,8 +32,8 @@ def decoding_of(path: Path) -> Decoding:
     from dataclasses import replace
 
     dataset: Any = StreamingDataset(path, format="numpy")
-    dataset._look(30.0)
-    made: Decoding = replace(dataset._spec.decoding, piece_rows=7)
+    dataset.row_source.look(30.0)
+    made: Decoding = replace(dataset.row_source.spec.decoding, piece_rows=7)
     return made
 
 

@@ -21,11 +21,11 @@ from antifreeze.diagnosis import (
     Frame,
     Target,
     TargetKind,
-    describe_exit,
     find_cause,
     parse_stack,
     user_frames,
 )
+from antifreeze.diagnosis._causes import describe_exit
 
 LIBRARY = str(Path(os.__file__).parent)
 OURS = str(Path(__file__).parents[2] / "src/antifreeze")

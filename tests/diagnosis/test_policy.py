@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antifreeze.core import ConfigError
-from antifreeze.diagnosis import (
+from antifreeze.diagnosis._policy import (
     ENOUGH_SAMPLES,
     SLOWEST_FACTOR,
     STOPPED_S,

@@ -389,6 +389,7 @@ def test_evidence_is_what_changed_between_two_looks() -> None:
 
     assert evidence == Evidence(
         pid=7,
+        wakes=50,
         state="S",
         syscall="futex",
         wchan="futex_wait",

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antifreeze.distributed import Location, RankStatus, Trouble
+from antifreeze.core import Location
+from antifreeze.distributed import RankStatus, Trouble
 from antifreeze.distributed._exchange import EVERYBODY, READ_S, WAITS_S, RankExchange, StoreReader, reads_all
 from antifreeze.distributed._rank_judge import Told
 from antifreeze.distributed._record import RankRecord, Seen, encode, read_found, take_in, to_json, write_found

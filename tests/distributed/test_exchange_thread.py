@@ -20,7 +20,8 @@ import pytest
 from torch.distributed import FileStore, HashStore, PrefixStore, TCPStore
 
 import antifreeze as af
-from antifreeze.distributed import Location, RankStatus, watch_ranks
+from antifreeze.core import Location
+from antifreeze.distributed import RankStatus, watch_ranks
 from antifreeze.distributed import _exchange as exchange_module
 from antifreeze.distributed._record import RankRecord, encode, to_json
 from antifreeze.distributed._store import JobStore, default_store, rank_key

@@ -14,13 +14,14 @@ from test_exchange_thread import Group, record_of, until
 from torch.distributed import TCPStore
 
 import antifreeze as af
+from antifreeze.core import Location
 from antifreeze.decode import ThreadProgress
 from antifreeze.decode._thread_progress import location_of
-from antifreeze.distributed import SILENT_S, WARN_S, Location
+from antifreeze.diagnosis import History
+from antifreeze.distributed import SILENT_S, WARN_S, RankStatus
 from antifreeze.distributed import _exchange as exchange_module
 from antifreeze.formats._parquet import Parquet
 from antifreeze.loaders._main_thread_location import MainThreadLocation
-from antifreeze.pool import History
 
 
 def test_the_thread_that_stands_longest_is_the_one_that_is_waited_for() -> None:
@@ -33,7 +34,11 @@ def test_the_thread_that_stands_longest_is_the_one_that_is_waited_for() -> None:
 
     place = location_of(notes)
 
-    assert place[:3] == ("decoder thread 2", "decode", "data/part-3.parquet, row group 5, row 100")
+    assert (place.worker, place.stage, place.what) == (
+        "decoder thread 2",
+        "decode",
+        "data/part-3.parquet, row group 5, row 100",
+    )
     assert place.still_s > 0
     assert location_of([notes[0], notes[3]]) == Location()
 
@@ -67,12 +72,12 @@ def test_a_history_tells_waiting_from_training() -> None:
     """From the two moments that it is told of anyway."""
     history = History(2, 8)
     history.batches = 100
-    fresh = history.status(1, 100, Location())
+    fresh = RankStatus(epoch=1, **history.progress(100))
     history.asked()
-    asked = history.status(1, 100, Location(), stall_limit_s=4)
+    asked = RankStatus(epoch=1, **history.progress(100, 4))
     history.delivered(8, 0)
     history.answered()
-    trains = history.status(1, 100, Location(), stall_limit_s=60)
+    trains = RankStatus(epoch=1, **history.progress(100, 60))
 
     assert (fresh.waited_s, fresh.idle_s, fresh.step) == (0.0, 0.0, 0)
     assert asked.waited_s > 0

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from antifreeze.core import Location
 from antifreeze.core._text import is_clean
 from antifreeze.diagnosis import _policy
-from antifreeze.distributed import WARN_S, Location, RankStatus, Trouble
+from antifreeze.distributed import WARN_S, RankStatus, Trouble
 from antifreeze.distributed._record import MAX_NBYTES, RankRecord, decode, encode, from_json, make_record, to_json
 
 numbers = st.integers(0, 10**9)

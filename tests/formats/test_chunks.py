@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antifreeze.formats import _chunks
-from antifreeze.formats._chunks import FooterWalk, GroupChunks, decode, read_group
+from antifreeze.formats._chunks import ChunkField, GroupChunks, decode, index_footer
 
 COLUMNS: dict[str, Any] = {
     "ids": pa.array([[1, 2, 3], [4], [], None] * 50, pa.list_(pa.int32())),
@@ -35,9 +35,13 @@ def footer_of(data: bytes) -> bytes:
     return data[-8 - int.from_bytes(data[-8:-4], "little") : -8]
 
 
+def groups_of(footer: bytes) -> list[GroupChunks]:
+    index = index_footer(footer, 0)
+    return [index.read(group) for group in range(len(index.group_rows))]
+
+
 def facts(group: GroupChunks) -> list[tuple[int, ...]]:
-    names = "num_values uncompressed_nbytes compressed_nbytes data_page_offset dictionary_page_offset"
-    return list(zip(*(getattr(group, name) for name in names.split()), strict=True))
+    return list(zip(*map(group.numbers, list(ChunkField)[1:]), strict=True))
 
 
 def expected(group: Any) -> list[tuple[int, ...]]:
@@ -68,15 +72,15 @@ def test_chunks_are_those_that_arrow_reports(compression: str, statistics: bool,
     )
     metadata = pq.read_metadata(io.BytesIO(data))
 
-    walk = FooterWalk(footer_of(data))
-    groups = list(walk)
+    index = index_footer(footer_of(data), 10**6)
+    groups = groups_of(footer_of(data))
 
-    assert (walk.num_rows, walk.num_groups) == (200, metadata.num_row_groups)
+    assert (index.num_rows, len(index.group_rows)) == (200, metadata.num_row_groups)
     for number, group in enumerate(groups):
         arrow = metadata.row_group(number)
         assert (group.num_rows, group.total_byte_size) == (arrow.num_rows, arrow.total_byte_size)
         assert facts(group) == expected(arrow)
-        assert facts(read_group(footer_of(data), group.start)) == facts(group)
+        assert facts(index.first_groups[number]) == facts(group)
 
 
 class Never:
@@ -101,14 +105,13 @@ def footer_of_table(columns: dict[str, Any], **options: Any) -> bytes:
 def test_patterns_and_the_thorough_reader_agree(columns: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Patterns only save time."""
     footer = footer_of_table(columns, row_group_size=1)
-    fast = [[*facts(group), tuple(group.codec)] for group in FooterWalk(footer)]
-    starts = FooterWalk(footer).index(0).group_start.tolist()
+    fast = [[*facts(group), group.numbers(ChunkField.CODEC)] for group in groups_of(footer)]
+    starts = index_footer(footer, 0).group_start.tolist()
 
     monkeypatch.setattr(_chunks, "_any_chunk", Never)
 
-    assert [[*facts(group), tuple(group.codec)] for group in FooterWalk(footer)] == fast
-    assert FooterWalk(footer).index(0).group_start.tolist() == starts
-    assert starts[:-1] == [group.start for group in FooterWalk(footer)]
+    assert [[*facts(group), group.numbers(ChunkField.CODEC)] for group in groups_of(footer)] == fast
+    assert index_footer(footer, 0).group_start.tolist() == starts
 
 
 def test_chunks_of_wide_files_are_matched_by_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +121,7 @@ def test_chunks_of_wide_files_are_matched_by_patterns(monkeypatch: pytest.Monkey
     monkeypatch.setattr(_chunks, "_read_chunk", lambda reader: slow.append(reader.position) or thorough(reader))
 
     for columns in (WIDE, ALIKE):
-        assert FooterWalk(footer_of_table(columns, row_group_size=1)).index(400).num_chunks == (400,)
+        assert index_footer(footer_of_table(columns, row_group_size=1), 400).num_chunks == (400,)
         assert slow == []
 
 
@@ -126,7 +129,7 @@ def test_a_footer_is_cut_to_one_row_group(tmp_path: Path) -> None:
     """Arrow reads that row group from the whole file, and knows of no other."""
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"x": range(100), "s": [str(i) for i in range(100)]}), path, row_group_size=7)
-    index = FooterWalk(footer_of(path.read_bytes())).index(0)
+    index = index_footer(footer_of(path.read_bytes()), 0)
 
     for group in range(15):
         metadata = pq.read_metadata(io.BytesIO(index.file_with_group(group)))
@@ -156,7 +159,7 @@ def test_a_changed_footer_gives_groups_or_a_value_error(data: Any) -> None:
     for _ in range(data.draw(st.integers(1, 4))):
         footer[data.draw(st.integers(0, len(footer) - 1))] = data.draw(st.integers(0, 255))
     try:
-        groups = [facts(group) for group in FooterWalk(bytes(footer))]
+        groups = [facts(group) for group in groups_of(bytes(footer))]
     except ValueError:
         return
     assert len(groups) <= len(footer)
@@ -168,4 +171,4 @@ FOOTER = footer_of(written(row_group_size=50))
 @pytest.mark.parametrize("end", [0, 1, 10, len(FOOTER) // 2, len(FOOTER) - 1])
 def test_a_footer_that_is_cut_off_is_refused(end: int) -> None:
     with pytest.raises(ValueError, match="byte"):
-        list(FooterWalk(FOOTER[:end]))
+        index_footer(FOOTER[:end], 0)

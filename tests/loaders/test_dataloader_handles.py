@@ -114,3 +114,16 @@ def test_a_handle_that_is_used_while_the_dataset_is_loaded_is_open(folder: Path)
     assert [int(batch) for batch in loader] == [NUM_ROWS] * 4
     assert "loading failed while handles were not open yet" in told(loader)
     dataset.db.close()
+
+
+def test_the_report_lists_what_was_carried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise nobody could tell which of the trainer's objects and settings a worker has."""
+    (tmp_path / "rows.bin").write_bytes(bytes(range(NUM_ROWS)))
+    with (tmp_path / "rows.bin").open("rb") as file:
+        monkeypatch.setattr("textwrap.dedent", lambda text: text)
+        loader = af.DataLoader([1, 2], num_workers=1, collate_fn=lambda rows: (rows, file.closed))  # type: ignore[arg-type]
+        assert [closed for _, closed in loader] == [False, False]
+
+    report = loader.report()
+    assert {"rebuilt _io.BufferedReader", "replacement of textwrap.dedent"} <= set(report.carried)
+    assert "rebuilt _io.BufferedReader" in str(report)

@@ -117,7 +117,7 @@ class Run:
                 states = {json.dumps(loader.state_dict()) for loader in loaders}
                 assert len(states) == 1, "a state means the same on every rank"
                 place = loaders[0]._run.position
-                left = loaders[0].dataset._num_rows(place.lanes or 1, self.global_batch) - at
+                left = loaders[0].dataset.row_source.num_rows(place.lanes or 1, self.global_batch) - at
                 at += self.global_batch
                 # Ranks for which no sample is left repeat one.
                 assert all(len(numbers(batch)) == 1 for batch in batches[max(left, 0) :])

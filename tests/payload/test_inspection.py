@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from antifreeze.payload import attributes, class_members, is_data, module_members, slots
-from antifreeze.payload._gather_settings import gather_settings
-from antifreeze.payload._inspection import find_in_class
+from antifreeze.payload._inspection import attributes, class_members, find_in_class, module_members, slots
 from antifreeze.payload._modules import is_library, needs_torch
+from antifreeze.payload._settings import gather_settings, is_data
 
 
 def trap(*_: Any, **__: Any) -> Any:

@@ -12,8 +12,8 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from antifreeze.payload import Patch, original
-from antifreeze.payload._patches import apply_patches
+from antifreeze.payload import Patch
+from antifreeze.payload._replacements import apply_patches, original
 
 TEXT = """
 def read():

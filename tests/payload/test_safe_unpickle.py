@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from antifreeze.payload._safe_unpickle import rebuilt
+from antifreeze.payload._settings import rebuilt
 
 
 def test_what_is_there_is_rebuilt() -> None:

@@ -16,9 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from antifreeze.payload import is_data
-from antifreeze.payload._gather_settings import gather_settings
-from antifreeze.payload._settings import take_over
+from antifreeze.payload._settings import gather_settings, is_data, take_over
 
 numbers = itertools.count()
 

@@ -16,7 +16,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antifreeze.payload import SentList, SharedList, buffers_of, encode, with_buffers
+from antifreeze.payload._shared_list import SentList, SharedList, buffers_of, encode, with_buffers
 
 TEXTS = st.text(st.characters(exclude_categories=("Cs",)))
 VALUES = [TEXTS, st.binary(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), st.booleans()]

@@ -6,9 +6,8 @@ import itertools
 from types import SimpleNamespace
 from typing import Any
 
-from antifreeze.diagnosis import StallLimits
+from antifreeze.diagnosis import History, StallLimits
 from antifreeze.ipc import Inbox, Packed
-from antifreeze.pool._history import History
 from antifreeze.pool._pool_epoch import PoolEpoch
 from antifreeze.pool._prefetch import PrefetchTuner
 from antifreeze.pool._task_sources import ShardTasks

@@ -7,9 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from antifreeze.core import WorkerDied
-from antifreeze.diagnosis import StallLimits
+from antifreeze.diagnosis import History, StallLimits
 from antifreeze.ipc import Heartbeat, Stage
-from antifreeze.pool._history import History
 from antifreeze.pool._task_sources import IndexTasks
 from antifreeze.pool._task_table import TaskTable
 from antifreeze.pool._worker_failures import WorkerFailures

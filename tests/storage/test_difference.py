@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from antifreeze.core import ColumnFacts, File, Manifest, SourceChanged
-from antifreeze.storage import Difference, Listing, check_unchanged, compare, fingerprint
+from antifreeze.storage import Listing, check_unchanged, fingerprint
 
 
 def file(path: str, size: int = 10, mtime_ns: int = 5) -> File:
@@ -30,7 +30,6 @@ def manifest(*files: File, kind: pa.DataType = pa.int64(), rows: int = 3) -> Man
 
 
 def test_equal_files_have_no_difference() -> None:
-    assert not compare(manifest(file("a"), file("b")), listing(file("a"), file("b")))
     check_unchanged(manifest(file("a")), listing(file("a")), "m.json")
 
 
@@ -38,7 +37,11 @@ def test_each_kind_of_difference_is_found() -> None:
     before = manifest(file("same"), file("larger"), file("newer"), file("gone"))
     after = listing(file("same"), file("larger", size=11), file("newer", mtime_ns=6), file("new"))
 
-    assert compare(before, after) == Difference(changed=("larger", "newer"), vanished=("gone",), appeared=("new",))
+    with pytest.raises(SourceChanged) as caught:
+        check_unchanged(before, after, "m.json")
+
+    error = caught.value
+    assert (error.changed, error.vanished, error.appeared) == (("larger", "newer"), ("gone",), ("new",))
 
 
 def test_the_error_names_a_few_of_each_kind_and_counts_all() -> None:

@@ -37,6 +37,7 @@ from antifreeze.core._files import (
     write_all,
 )
 from antifreeze.core._limits import limit_hint
+from antifreeze.core._location import Location
 from antifreeze.core._logs import get_logger
 from antifreeze.core._manifest import ColumnFacts, File, Manifest
 from antifreeze.core._numbers import natural, seconds
@@ -56,10 +57,10 @@ from antifreeze.core._procfs import (
 from antifreeze.core._progress import Progress
 from antifreeze.core._protocols import Format, Fragment, ReadLimits
 from antifreeze.core._redaction import redact, redact_command
-from antifreeze.core._secret_forms import HIDDEN
+from antifreeze.core._secret_names import HIDDEN
 from antifreeze.core._seeds import step_seed
-from antifreeze.core._state_check import check_kind, compare, settle
 from antifreeze.core._text import Lines, clean_block, clean_lines, indented, one_line
+from antifreeze.core.forms import check_kind, compare, settle
 
 __all__ = [
     "AntifreezeError",
@@ -76,6 +77,7 @@ __all__ = [
     "HIDDEN",
     "InputError",
     "Lines",
+    "Location",
     "Manifest",
     "ManifestError",
     "NotPicklable",

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-
-Clock = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,17 +14,16 @@ class Deadline:
     """
 
     at_s: float
-    clock: Clock = time.monotonic
 
     @classmethod
-    def after(cls, seconds: float, clock: Clock = time.monotonic) -> Deadline:
+    def after(cls, seconds: float) -> Deadline:
         """Return the moment that lies this many seconds ahead."""
-        return cls(clock() + seconds, clock)
+        return cls(time.monotonic() + seconds)
 
     @property
     def left_s(self) -> float:
         """Seconds left; never negative, so that it can be given to any ``timeout=``."""
-        return max(0.0, self.at_s - self.clock())
+        return max(0.0, self.at_s - time.monotonic())
 
     @property
     def passed(self) -> bool:

@@ -25,6 +25,7 @@ AntifreezeError
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -33,12 +34,6 @@ from antifreeze.core._redaction import redact_addresses
 from antifreeze.core._text import clean_lines, indented, one_line
 
 _MAX_MESSAGE_CHARS = 4_000
-
-
-def _rebuild(
-    kind: type[AntifreezeError], problem: str, hint: str, facts: dict[str, Any], lines: tuple[str, ...] = ()
-) -> AntifreezeError:
-    return kind(problem, hint=hint, lines=lines, **facts)
 
 
 def _without_credentials(fact: Any) -> Any:
@@ -100,7 +95,7 @@ class AntifreezeError(Exception):
 
     # Exceptions pickle by replaying ``args``, which would lose the facts and print the hint twice.
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self._problem, self.hint, self.facts, self.lines)
+        return functools.partial(type(self), self._problem, hint=self.hint, lines=self.lines, **self.facts), ()
 
     def __str__(self) -> str:
         # KeyError would print the repr of the message, line breaks and all.

@@ -21,9 +21,9 @@ import errno
 import os
 import secrets
 import stat
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 _OPEN = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
@@ -60,24 +60,12 @@ def open_regular(path: str | os.PathLike[str]) -> int:
     # Order: before it is opened, because opening some devices has effects; and again once it is open, because the
     # path may lead elsewhere by then.
     _check_kind(path, os.stat(path))  # noqa: PTH116
-    handle = os.open(path, os.O_RDONLY | _OPEN)
-    try:
-        _check_kind(path, os.fstat(handle))
-    except BaseException:
-        os.close(handle)
-        raise
-    return handle
+    return _checked(path, os.open(path, os.O_RDONLY | _OPEN), _check_kind)
 
 
 def regular_opener(path: str, flags: int) -> int:
     """Open a regular file for ``open(..., opener=regular_opener)``, in any mode."""
-    handle = os.open(path, flags | _OPEN, 0o666)
-    try:
-        _check_kind(path, os.fstat(handle))
-    except BaseException:
-        os.close(handle)
-        raise
-    return handle
+    return _checked(path, os.open(path, flags | _OPEN, 0o666), _check_kind)
 
 
 def read_regular(path: str | os.PathLike[str], max_nbytes: int) -> bytes:
@@ -102,6 +90,18 @@ def read_regular(path: str | os.PathLike[str], max_nbytes: int) -> bytes:
     if size > max_nbytes:
         raise _refused(path, errno.EFBIG, f"it has {size:,} bytes, expected at most {max_nbytes:,}")
     return b"".join(parts)
+
+
+def _checked(
+    path: str | os.PathLike[str], handle: int, check: Callable[[str | os.PathLike[str], os.stat_result], None]
+) -> int:
+    """Return a descriptor that passes a check; one that does not is closed."""
+    try:
+        check(path, os.fstat(handle))
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
 
 
 def _check_kind(path: str | os.PathLike[str], status: os.stat_result) -> None:
@@ -141,12 +141,7 @@ def open_to_append(path: str | os.PathLike[str]) -> int:
         with suppress(FileNotFoundError, NotADirectoryError):
             _check_ours(path, os.lstat(path))
         raise
-    try:
-        _check_ours(path, os.fstat(handle))
-    except BaseException:
-        os.close(handle)
-        raise
-    return handle
+    return _checked(path, handle, _check_ours)
 
 
 def _check_ours(path: str | os.PathLike[str], status: os.stat_result) -> None:
@@ -209,9 +204,7 @@ class PrivateFolder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

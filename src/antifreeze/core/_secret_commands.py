@@ -1,4 +1,4 @@
-"""Command lines word by word: which word is the password of which program.
+"""Reads command lines word by word: which word is the password of which program.
 
 Most programs name their secrets (``--password X``), and the name reveals them. Some do not: ``mysql -pX``,
 ``curl -u me:X``, ``wandb login X``. These are listed here. Of a program that is not listed, ``-p X`` is taken for a
@@ -7,35 +7,16 @@ password unless X is a number or a port, or the program is known to mean somethi
 
 from __future__ import annotations
 
-import enum
 import re
 
-from antifreeze.core._pattern import Pattern
-from antifreeze.core._secret_names import Secrecy, secrecy_of
+from antifreeze.core._secret_names import Secrecy, secrecy_of, word_set
 
-
-class WordKind(enum.Enum):
-    """What a word of a command line is."""
-
-    SHOWN = enum.auto()
-    """Not a secret by its position; it may still contain one."""
-    SECRET = enum.auto()
-    ATTACHED = enum.auto()
-    """An option of one letter together with its secret: ``-pX``."""
-
-
-def _table(text: str) -> dict[str, frozenset[str]]:
-    rows = (line.partition(":")[::2] for line in text.strip().splitlines())
-    return {tool: frozenset(words.split()) for tools, words in rows for tool in tools.split()}
-
-
-_SEPARATE = _table(
-    """
-    sshpass mysql mysqldump mysqladmin mariadb mongo mongosh mongodump mongorestore mongoexport mongoimport : -p
-    docker podman nerdctl buildah helm oras twine az cqlsh beeline ncftp ncftpget ncftpput 7z 7za rar : -p
-    rabbitmqadmin snowsql trino presto impala-shell kinit pscp-ng : -p
+_TABLE = """
+    sshpass mysql mysqldump mysqladmin mysqlimport mariadb mariadb-dump 7z 7za rar mongo mongosh mongodump : -p
+    mongorestore mongoexport mongoimport docker podman nerdctl buildah helm oras twine az cqlsh beeline : -p
+    ncftp ncftpget ncftpput rabbitmqadmin snowsql trino presto impala-shell kinit pscp-ng : -p
+    mysqladmin : password
     curl http https xh : -u --user -U --proxy-user --oauth2-bearer -b --cookie -a --auth --tlspassword --pass --netrc
-    wget aria2c : --password --http-password --ftp-password --proxy-password --http-passwd --ftp-passwd
     skopeo crane : --creds --src-creds --dest-creds -p
     sqlcmd bcp isql zip unzip ipmitool : -P
     redis-cli keydb-cli valkey-cli : -a --pass
@@ -47,56 +28,43 @@ _SEPARATE = _table(
     etcdctl : --user
     influx doctl : -t --token
     isql-fb fbsql dbeaver : -pass
-    """
-)
-"""Options whose value is a secret, by program."""
-_ATTACHED = _table(
-    """
-    mysql mysqldump mysqladmin mysqlimport mariadb mariadb-dump sshpass 7z 7za rar twine mongo mongosh cqlsh : -p
-    redis-cli : -a
-    curl : -u
-    zip unzip sqlcmd : -P
-    """
-)
-_AFTER = _table(
-    """
     wandb vault comet kaggle openai neptune hf huggingface-cli clearml replicate railway snyk : login
     ngrok : authtoken add-authtoken
-    mysqladmin : password
-    npm yarn pnpm : _authtoken
     heroku flyctl : auth:token
     gh glab : --with-token
-    """
-)
-"""The word after one of these is a secret, unless it is an option."""
-_OTHERS = frozenset({"htpasswd", "mc", "xfreerdp", "aws", "rclone", "dvc", "gsutil", "poetry"})
-_TOOLS = frozenset(_SEPARATE) | frozenset(_ATTACHED) | frozenset(_AFTER) | _OTHERS
-_OTHER_P = _table(
-    """
-    srun sbatch salloc squeue sinfo scontrol ssh scp sftp psql pg_dump pg_restore createdb dropdb mkdir cp mv : -p
-    install : -p
-    pytest py.test nc ncat nmap tar rsync ps pgrep kill top lsof patch perl ruby cmake ninja bazel cargo nvidia-smi : -p
-    tmux screen torchrun accelerate deepspeed mpirun jupyter tensorboard uvicorn gunicorn streamlit flask git pip : -p
-    conda mamba kubectl : -p
-    """
+    npm yarn pnpm htpasswd mc aws rclone dvc gsutil poetry :
+"""
+"""Programs, and the options and words after which they are given a secret."""
+_SECRET_AFTER: dict[str, set[str]] = {}
+for _line in _TABLE.strip().splitlines():
+    for _tool in _line.partition(" :")[0].split():
+        _SECRET_AFTER.setdefault(_tool, set()).update(_line.partition(" :")[2].split())
+
+_SECRET_POSITIONALS = {"htpasswd": range(2, 3), "smbclient": range(1, 2), "mc": range(4, 6)}
+"""Which of the words that are no options are secrets; for the last two, if one before is an address."""
+_OTHER_P = word_set(
+    """srun sbatch salloc squeue sinfo scontrol ssh scp sftp psql pg_dump pg_restore createdb dropdb mkdir cp mv install
+    pytest py.test nc ncat nmap tar rsync ps pgrep kill top lsof patch perl ruby cmake ninja bazel cargo nvidia-smi
+    tmux screen torchrun accelerate deepspeed mpirun jupyter tensorboard uvicorn gunicorn streamlit flask git pip
+    conda mamba kubectl"""
 )
 """Programs of which ``-p`` is a partition, a port, or a switch."""
-_PORTS = Pattern(r"[\d.:/-]+(?:tcp|udp)?\Z")
-_OPTION = Pattern(r"--[a-z][a-z0-9-]+(?:=.*)?\Z", re.DOTALL)
-_BARE_NAME = Pattern(
-    r"[\w.:/-]*(?:_|\b)(?:secret_access_key|session_token|auth_?token|api_?key|secret_?key|access_?token|requirepass)\Z",
-    re.IGNORECASE,
+_ONLY_PASSWORDS = ("mongo", "mysql", "maria", "sshpass", "7z", "zip", "unzip")
+"""Programs, by their beginning, of which ``-p`` and ``-P`` are a password even if it is a number."""
+_PORTS = r"[\d.:/-]+(?:tcp|udp)?"
+_BARE_NAME = (
+    r"(?i)[\w.:/-]*(?:_|\b)(?:secret_access_key|session_token|auth_?token|api_?key|secret_?key|access_?token|"
+    r"requirepass)"
 )
-_BARE_WORDS = ("password", "passwd", "passphrase")
-_TOOL = Pattern(rf"(?<![\w-])(?:{'|'.join(map(re.escape, sorted(_TOOLS, key=len, reverse=True)))})(?=[\s'\"])")
-_OTHER_TOOL = Pattern(rf"(?<![\w-])(?:{'|'.join(map(re.escape, sorted(_OTHER_P, key=len, reverse=True)))})\s")
-_NOT_A_WORD = Pattern(r"[0-9A-Z!@#$%^&*]")
-_PLAIN = Pattern(r"[a-z_-]{1,24}\Z|[\d_]{1,6}\Z|[./~]")
-_MAX_POSITIONALS = 8
+_PLAIN = r"[a-z_-]{1,24}|[\d_]{1,6}|[./~].*"
+_MIXED = r"(?=.*\d)(?=.*[A-Za-z])[^/.]{3,}"
+_TOOL = (
+    rf"(?<![\w-])(?:{'|'.join(map(re.escape, sorted(_SECRET_AFTER, key=len, reverse=True)))})(?=[\s'\"])|(?<![\w-])-p"
+)
 
 
 class CommandReader:
-    """Reads a command line from left to right, and classifies each word.
+    """Reads a command line from left to right, and finds what of each word is a secret by its position.
 
     Args:
         is_text: the words are those of a text that a command line may be a part of: names of options are judged
@@ -112,98 +80,84 @@ class CommandReader:
         """The option or name whose value is next."""
 
     @staticmethod
-    def knows_a_tool(text: str) -> bool:
-        """True if a text names a program that is given secrets in an unusual form."""
-        return _TOOL.search(text) is not None
+    def finds_a_tool(text: str) -> bool:
+        """True if a text may name a program that is given secrets in an unusual form."""
+        return re.search(_TOOL, text) is not None
 
-    @staticmethod
-    def knows_another_p(text: str) -> bool:
-        """True if a text names a program of which ``-p`` is no password."""
-        return _OTHER_TOOL.search(text) is not None
-
-    def read(self, word: str) -> WordKind:
-        """Return what the next word is."""
+    def hidden_from(self, word: str) -> int | None:
+        """Return from which character on the next word is a secret; None if it is none by its position."""
         option, self._option = self._option, ""
-        kind = WordKind.SHOWN
         if option and self._is_value(option, word):
-            kind = WordKind.SECRET
-        elif self._is_attached(word):
-            kind = WordKind.ATTACHED
-        elif word.startswith("-"):
-            self._option = word if self._takes_secret(word) else ""
-        elif self._is_positional(word):
-            kind = WordKind.SECRET
-        elif self._names_secret(word):
+            return 0
+        if self._is_attached(word):
+            return 2
+        if self._is_secret_positional(word):
+            self._positionals.append(word)
+            return 0
+        if self._takes_secret(word):
             self._option = word
-        self._remember(word)
-        return kind
-
-    def _names_secret(self, word: str) -> bool:
-        """True if a word that is no option names the secret after it: ``aws configure set aws_secret_access_key X``."""
-        if "=" in word or len(word) >= 120 or (self._is_text and not self._tools):
-            return False
-        return bool(_BARE_NAME.match(word)) or (not self._is_text and word.lower() in _BARE_WORDS)
-
-    def _remember(self, word: str) -> None:
+        elif word.startswith("-") and not option.startswith("-"):
+            self._option = option  # wandb login --relogin X
         name = word.rpartition("/")[2].lower()
-        is_tool = name in _TOOLS or name in _OTHER_P
-        if is_tool and name not in self._tools:
+        if (name in _SECRET_AFTER or name in _OTHER_P) and name not in self._tools:
             self._tools.append(name)
             self._positionals.clear()
-        elif not word.startswith("-"):
+        elif not word.startswith("-") and len(self._positionals) < 8:
             self._positionals.append(word)
-            del self._positionals[:-_MAX_POSITIONALS]
+        return None
 
     def _is_value(self, option: str, word: str) -> bool:
-        if not word or _OPTION.match(word) or (word.startswith("-") and len(word) == 2):
+        if not word or re.fullmatch(r"--[a-z][a-z0-9-]+(?:=.*)?|-.", word, re.DOTALL):
             return False
+        if not option.startswith("-"):
+            return not word.startswith("-")
         if option in ("-p", "-P") and not self._has_only_passwords():
-            return not _PORTS.match(word)
+            is_likely = self._is_known(option) or not self._is_text or re.fullmatch(_MIXED, word)
+            return bool(is_likely) and not re.fullmatch(_PORTS, word)
         if option in ("-u", "-U", "--user", "--proxy-user"):  # often a user alone, or a user and a group
-            return any(mark in word for mark in ":%,") and not _PORTS.match(word) and not word.startswith("$")
+            return any(mark in word for mark in ":%,") and not re.fullmatch(_PORTS, word) and not word.startswith("$")
         if option in ("-b", "--cookie"):
             return "=" in word
         if secrecy_of(option) is Secrecy.WEAK and not option.lower().endswith(("token", "auth", "pass")):
-            return not _PLAIN.match(word)
+            return not re.fullmatch(_PLAIN, word)
         return True
 
     def _has_only_passwords(self) -> bool:
-        return any(
-            tool.startswith(("mongo", "mysql", "maria", "sshpass", "7z", "zip", "unzip")) for tool in self._tools
-        )
+        return any(tool.startswith(_ONLY_PASSWORDS) for tool in self._tools)
+
+    def _is_known(self, option: str) -> bool:
+        return any(option in _SECRET_AFTER.get(tool, ()) for tool in self._tools)
+
+    def _takes_secret(self, word: str) -> bool:
+        """True if the next word is a secret: ``-p``, ``--token``, ``aws configure set aws_secret_access_key X``."""
+        if "=" in word or len(word) >= 120:
+            return False
+        if word == "--user" or self._is_known(word):
+            return True
+        if word == "-p":
+            return not any(tool in _OTHER_P for tool in self._tools)
+        if word.startswith("-"):
+            return len(word) > 2 and not self._is_text and secrecy_of(word) is not Secrecy.NONE
+        if self._is_text and not self._tools:
+            return False
+        is_word = not self._is_text and word.lower() in ("password", "passwd", "passphrase")
+        return is_word or bool(re.fullmatch(_BARE_NAME, word))
 
     def _is_attached(self, word: str) -> bool:
-        flag = word[:2]
+        """True for an option of one letter together with its secret: ``-pX``."""
+        flag, value = word[:2], word[2:]
         if len(word) < 4 or flag not in ("-p", "-a", "-P", "-u"):
             return False
-        if any(flag in _ATTACHED.get(tool, ()) for tool in self._tools):
-            return flag != "-u" or ":" in word
+        is_port = flag == "-p" and not self._has_only_passwords() and bool(re.fullmatch(_PORTS, value))
+        if self._is_known(flag):
+            return ":" in word if flag == "-u" else not is_port
         # In doubt: an unknown program, and no option looks like this.
         if flag != "-p" or "=" in word or any(tool in _OTHER_P for tool in self._tools):
             return False
-        return bool(_NOT_A_WORD.search(word[2:])) and not _PORTS.match(word[2:]) and "." not in word
+        return bool(re.search(r"[0-9A-Z!@#$%^&*]", value)) and not is_port and "." not in word
 
-    def _takes_secret(self, word: str) -> bool:
-        if "=" in word:
+    def _is_secret_positional(self, word: str) -> bool:
+        place = len(self._positionals)
+        if word.startswith("-") or not any(place in _SECRET_POSITIONALS.get(tool, ()) for tool in self._tools):
             return False
-        if any(word in _SEPARATE.get(tool, ()) for tool in self._tools):
-            return True
-        if word == "--user":
-            return True
-        if word == "-p":
-            return not self._is_text and not any(tool in _OTHER_P for tool in self._tools)
-        return len(word) > 2 and not self._is_text and secrecy_of(word) is not Secrecy.NONE
-
-    def _is_positional(self, word: str) -> bool:
-        """True if a word is a secret by its number among those that are no options."""
-        last = self._positionals[-1] if self._positionals else ""
-        tail = last.rpartition(":")[2].lower()
-        if any(last.lower() in _AFTER.get(tool, ()) or tail in _AFTER.get(tool, ()) for tool in self._tools):
-            return True
-        if "htpasswd" in self._tools:
-            return len(self._positionals) == 2
-        if "smbclient" in self._tools:
-            return len(self._positionals) == 1 and last.startswith("//")
-        if "mc" in self._tools and len(self._positionals) >= 4:
-            return self._positionals[0] in ("alias", "config") and any("://" in w for w in self._positionals[-2:])
-        return word.startswith("/p:") and "xfreerdp" in self._tools
+        return "htpasswd" in self._tools or any("//" in other for other in self._positionals)

@@ -1,19 +1,30 @@
-"""Which names announce a secret: ``HF_TOKEN``, ``--db-password``, ``AccountKey``; and which only look like it.
+"""Secrets that a name or their own form reveals: ``HF_TOKEN``, ``--db-password``; ``ghp_...``, a word made by chance.
 
-A name is taken apart into its words (``hfToken`` and ``HF_TOKEN`` have the same two), and judged by its last word and
-the one before it. ``token_ids``, ``max_tokens`` and ``pad_token`` are names of data. In doubt it names a secret.
+**Names.** A name is taken apart into its words (``hfToken`` and ``HF_TOKEN`` have the same two). ``token_ids``,
+``max_tokens`` and ``pad_token`` are names of data. In doubt it names a secret.
+
+**Forms.** Keys have the prefix of their service, or are long words in which capitals, small letters and digits follow
+each other as in no name; they are hidden wherever they occur. A file or a folder whose name is a hash must be found
+again, so hexadecimal names stay inside of paths, and so do UUIDs everywhere.
 """
 
 from __future__ import annotations
 
 import enum
 import functools
+import re
 from itertools import pairwise
 
-from antifreeze.core._pattern import Pattern
+HIDDEN = "[hidden]"
 
-_WORD = Pattern(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+# -- names ---------------------------------------------------------------------------------------------------------
+
 _MAX_NAME = 200
+
+
+def word_set(text: str) -> frozenset[str]:
+    """Return the words of a text."""
+    return frozenset(text.split())
 
 
 class Secrecy(enum.IntEnum):
@@ -27,88 +38,150 @@ class Secrecy(enum.IntEnum):
     """It is a secret whatever it looks like."""
 
 
-def _set(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_STRONG = _set(
-    """password passwd passphrase passcode pwd pw userpwd userpass secret secrets apikey apitoken credential
-    credentials cred creds authtoken authkey accesstoken accesskey secretkey privatekey otp totp mfa jwt sas
-    sastoken cookie cookies sessionid csrf csrftoken xsrf authorization bearer dsn webhook passin passout psk
-    wpa requirepass masterauth storepass keypass dbpass smtppass ftppass"""
+_STRONG = (
+    r"passw|passphrase|passcode|secret|credential|cookie|authorization|bearer|webhook|requirepass|masterauth"
+    r"|(?:api|access|account|private|auth)_?key|session_?id"
+    r"|(?:api|access|auth|sas|csrf)_?token"
+    r"|(?:db|smtp|ftp|store|key|user)pass|[a-z]token\Z|pwd(?:_|\Z)"
+    r"|(?:\A|_)(?:pw|pass(?:in|out)|creds?|t?otp|mfa|jwt|sas|[cx]srf|dsn|psk|wpa)(?:_|\Z)|(?:\A|_)pin\Z"
 )
-_ENDS = ("password", "passwd", "passphrase", "secret", "apikey", "accesskey", "secretkey", "authtoken", "token", "pwd")
-_WEAK = _set("token key auth session signature sig pass salt hmac pin pat")
-_QUERY = _set("code sid sign h hash policy")
-"""Weak names are strong in the query of an address, and so are these."""
-_MODIFIERS = _set("value val str string raw b prod dev staging new old current plain cleartext text")
-_HARMLESS_ENDS = _set(
-    """file files filename path paths dir folder length len size count num number ids type types column columns col
-    cols dim dims name names field fields policy min max required enabled disabled manager provider expiry ttl
-    url uri endpoint version prompt stdin helper timeout limit index mask list embedding embeddings class cls
-    func fn function mode format rotation age interval rate weight weights loss model models store backend map
-    order"""
-)
-_SERVICES = _set(
-    """api access secret private account shared storage master encryption encrypt signing sign auth license ssh rsa
-    client service consumer app application admin root wandb openai anthropic cohere mistral replicate hf
-    huggingface hub comet neptune clearml mlflow aws azure gcp google github gitlab git gh slack discord
-    telegram bot stripe twilio sendgrid pypi npm docker registry datadog dd sentry kaggle bearer refresh id
-    session security oauth personal deploy pat jwt x sas login user db database redis mongo mysql postgres pg
-    vault consul nomad cloudflare heroku digitalocean tailscale ngrok vpn wifi smtp mail webhook csrf xsrf
-    access_token lakefs minio r2 wasabi b2 snowflake databricks"""
-)
-_DATA = _set(
-    """image images text sort primary foreign cache dict label labels data caption join partition group order map
-    json column feature features target input output audio video hot public config state sample index row
-    bucket object value url weight loss metric pad eos bos unk mask sep cls special next prev start end first
-    last begin new per max min num n by lookup name field batch source src dst tgt question answer prompt
-    context query head no each every any which of with the same unknown missing unexpected duplicate invalid
-    registry_key shuffle color bias soft hard prefix suffix current attention"""
-)
-_ALONE = _set(
+"""Parts of a name in small letters, with its words joined by underscores."""
+_WEAK = word_set("token key auth session signature sig pass salt hmac pat")
+_SERVICES = word_set(
     "wandb openai anthropic hf huggingface comet neptune github gitlab replicate npm pypi sendgrid stripe twilio"
 )
-"""Names of services: ``--wandb=X`` may be a switch or a key."""
-
-
-_KEYS = frozenset((word, "key") for word in ("api", "access", "account", "secret", "private"))
-"""At any position: ``access_key_id``, ``fs.azure.account.key.name``."""
+"""Alone they are weak names: ``--wandb=X`` may be a switch or a key."""
+_IN_QUERY = word_set("code sid sign h hash policy")
+"""Weak names are strong in the query of an address, and so are these."""
+_OWNERS = word_set(
+    """api access secret private account shared storage master encryption encrypt signing sign auth license ssh rsa
+    client service consumer app application admin root wandb openai anthropic cohere mistral replicate hf huggingface
+    hub comet neptune clearml mlflow aws azure gcp google github gitlab git gh slack discord telegram bot stripe twilio
+    sendgrid pypi npm docker registry datadog dd sentry kaggle bearer refresh id session security oauth personal
+    deploy pat jwt x sas login user db database redis mongo mysql postgres pg vault consul nomad cloudflare heroku
+    digitalocean tailscale ngrok vpn wifi smtp mail webhook csrf xsrf lakefs minio r2 wasabi b2 snowflake databricks"""
+)
+"""Before ``key`` and ``token`` they make a strong name."""
+_SUFFIXES = word_set("value val str string raw b prod dev staging new old current plain cleartext text")
+_OF_DATA = word_set(
+    """file files filename path paths dir folder length len size count num number ids type types column columns col
+    cols dim dims name names field fields policy min max required enabled disabled manager provider expiry ttl url uri
+    endpoint version prompt stdin helper timeout limit index mask list embedding embeddings class cls func fn function
+    mode format rotation age interval rate weight weights loss model models store backend map order"""
+)
+"""A name that ends with one of these is of something about a secret, or of none."""
+_KEYS_OF_DATA = word_set(
+    """image images text sort primary foreign cache dict label labels data caption join partition group order map json
+    column feature features target input output audio video hot public config state sample index row bucket object
+    value url weight loss metric pad eos bos unk mask sep cls special next prev start end first last begin new per max
+    min num n by lookup name field batch source src dst tgt question answer prompt context query head no each every any
+    which of with the same unknown missing unexpected duplicate invalid shuffle color bias soft hard prefix suffix
+    current attention"""
+)
+"""Before a weak name they make it one of data: ``image_key``, ``pad_token``."""
 
 
 @functools.lru_cache(maxsize=2048)
 def secrecy_of(name: str) -> Secrecy:
     """Return what a name implies about the value after it: ``--db-password`` and ``DB_PASSWORD`` are equivalent."""
     words = _words(name)
-    while len(words) > 1 and (words[-1].isdecimal() or words[-1] in _MODIFIERS):
+    while len(words) > 1 and (words[-1].isdecimal() or words[-1] in _SUFFIXES):
         words.pop()
-    if not words:
+    if not words or words[-1] in _OF_DATA:
         return Secrecy.NONE
-    last, before = words[-1], words[-2] if len(words) > 1 else ""
-    if last in _HARMLESS_ENDS:
-        return Secrecy.NONE
-    if any(word in _STRONG for word in words) or last == "pin" or _KEYS & set(pairwise(words)):
+    if re.search(_STRONG, "_".join(words)):
         return Secrecy.STRONG
-    if last in ("key", "token"):
-        return _of_key(before, len(words))
-    if last in _WEAK:
-        return Secrecy.NONE if before in _DATA else Secrecy.WEAK
-    if last.endswith(_ENDS) and last not in _WEAK:
+    if len(words) == 1:
+        return Secrecy.WEAK if words[0] in _WEAK or words[0] in _SERVICES else Secrecy.NONE
+    if words[-1] in ("key", "token") and words[-2] in _OWNERS:
         return Secrecy.STRONG
-    return Secrecy.WEAK if last in _ALONE and len(words) == 1 else Secrecy.NONE
-
-
-def _of_key(before: str, count: int) -> Secrecy:
-    if before in _SERVICES:
-        return Secrecy.STRONG
-    return Secrecy.NONE if count > 1 and before in _DATA else Secrecy.WEAK
+    return Secrecy.WEAK if words[-1] in _WEAK and words[-2] not in _KEYS_OF_DATA else Secrecy.NONE
 
 
 def is_secret_in_query(name: str) -> bool:
     """True if a parameter of an address holds a secret: there even ``key`` and ``code`` do."""
-    words = _words(name)
-    return secrecy_of(name) is not Secrecy.NONE or bool(words and words[-1] in _QUERY)
+    return secrecy_of(name) is not Secrecy.NONE or not _IN_QUERY.isdisjoint(_words(name)[-1:])
 
 
 def _words(name: str) -> list[str]:
-    return [found[0].lower() for found in _WORD.finditer(name[-_MAX_NAME:])]
+    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name[-_MAX_NAME:])]
+
+
+# -- forms ---------------------------------------------------------------------------------------------------------
+
+_DISTINCT = """
+    github_pat_ ghp_ gho_ ghu_ ghs_ ghr_ glpat- gldt- glrt- glptt- glsoat- glagent- glcbt- glimt- glft- xoxa- xoxb-
+    xoxe- xoxp- xoxr- xoxs- xoxc- xoxd- xapp- xwfp- sk-proj- sk-ant- sk-or- sk-svcacct- sk-admin- sk-lf- pk-lf-
+    sk_live_ sk_test_ rk_live_ rk_test_ pk_live_ pk_test_ whsec_ ya29. GOCSPX- dop_v1_ doo_v1_ dor_v1_ shpat_ shpss_
+    shpca_ shppa_ lin_api_ figd_ dckr_pat_ dckr_oat_ nvapi- gsk_ pplx- AGE-SECRET-KEY- hvs. hvb. hvr. tskey- glsa_
+    NRAK- NRII- PMAK- sntrys_ sntryu_ wandb_v1_ api_org_ lsv2_pt_ lsv2_sk_ tvly- amzn.mws. sq0atp- sq0csp- sq0idp-
+    ATATT ATCTT ATBB CFPAT- xkeysib- xsmtpsib- EAACEdEose pat-na1- pat-eu1- pscale_tkn_ pscale_pw_ rubygems_ dapi_
+    ops_eyJ SG.
+"""
+_WORDLIKE = """
+    hf_ npm_ r8_ sk- fw_ tok_ pat_ key- key_ fk- sess- rk- ak- vk1. xai- jina_ ntn_ secret_ phc_ phx_ glc_ pypi-
+    fo1_ dapi cloudsmith_ duffel_ hubspot- pul- rdme_ shippo_ vercel_ 1//0 dp.pt. dp.st. dp.ct. dp.sa. co- sk_ pk_
+    ms- lt- esecret_ CAESI live_ s.
+"""
+
+
+def _any(text: str) -> str:
+    return "|".join(map(re.escape, sorted(text.split(), key=len, reverse=True)))
+
+
+# A prefix begins a word, or follows an escape such as \n in a text that was rendered with repr.
+_PREFIXED = (
+    rf"(?:(?<![A-Za-z0-9_])|(?<=\\n)|(?<=\\t)|(?<=\\r))(?:(?:{_any(_DISTINCT)})[\w./+=~-]{{6,}}+"
+    # Words of a name have such beginnings, too: what follows is long, or soon has a digit or a capital.
+    rf"|(?:{_any(_WORDLIKE)})(?:(?=[a-z]{{0,12}}[A-Z0-9])[A-Za-z0-9]{{9}}|[A-Za-z0-9]{{20}})[\w.-]*+"
+    r"|(?:AKIA|ASIA|ABIA|ACCA|AROA|AIDA|AGPA|ANPA|LTAI|AKID)[A-Za-z0-9]{10,}+"
+    r"|(?:AC|SK)[0-9a-f]{32}|AIza[\w-]{10,}+|eyJ[\w-]{8,}+(?:\.[\w-]*+){0,4}|\d{8,10}:AA[\w-]{30,}+)"
+)
+_LONG_WORD = r"[A-Za-z0-9+/_.~%-]{20,}+=*"
+_HEX = r"(?<![0-9A-Za-z])(?:[0-9a-f]{32,}+|[0-9A-F]{32,}+)(?![0-9A-Za-z])"
+_BASE64 = r"[A-Za-z0-9+_-][A-Za-z0-9+/_-]{39,}+={0,2}"
+_MIN_CHARS, _MIN_CHARS_OF_TWO_KINDS, _MIN_CHARS_IN_PATH = 20, 24, 32
+_MAX_CHARS = 4_000
+"""What is longer is judged by its beginning."""
+_RANDOM_CHANGES = 0.30
+"""Of chance, two thirds of the letters differ in kind from the one before; of a name, one third or less."""
+
+
+def hide_forms(text: str) -> str:
+    """Return a text without keys of known services and without long words that are made by chance."""
+    return re.sub(_LONG_WORD, _by_chance, re.sub(_PREFIXED, HIDDEN, text))
+
+
+def _by_chance(match: re.Match[str]) -> str:
+    token = match[0]
+    if "/" not in token:
+        token = re.sub(_HEX, HIDDEN, token)
+        return "".join(HIDDEN if _is_random(piece, _MIN_CHARS) else piece for piece in re.split(r"([.%~])", token))
+    if re.fullmatch(_BASE64, token) and _is_random(re.sub("[/+]", "", token), _MIN_CHARS_IN_PATH, changes=0.2):
+        return HIDDEN
+    *folders, name = token.split("/")
+    parts = [*folders, name] if "." not in name else folders
+    hidden = [HIDDEN if _is_random(part, _MIN_CHARS_IN_PATH) else part for part in parts]
+    return "/".join([*hidden, name] if "." in name else hidden)
+
+
+def _is_random(text: str, min_chars: int, changes: float = _RANDOM_CHANGES) -> bool:
+    """True if capitals, small letters and digits follow each other as they do in no name."""
+    text = text[:_MAX_CHARS]
+    kinds = ["A" if c.isupper() else "a" if c.islower() else "0" for c in text if c.isalnum()]
+    if len(kinds) < min_chars:
+        return False
+    changed = sum(a != b for a, b in pairwise(kinds)) / len(kinds)
+    runs = re.findall(r"[A-Z][a-z]{2,}|[a-z]{3,}", text)
+    in_words = sum(len(run) for run in runs if _can_be_spoken(run.lower())) / len(kinds)
+    marks = text.count("-") + text.count("_")
+    if len(set(kinds)) == 3:
+        return changed > (changes if marks < 3 else 0.36) and in_words < 0.5
+    # Names are made of two kinds of letters, too, and hashes in paths: hide what is long and has no mark in it.
+    is_long = len(kinds) >= _MIN_CHARS_OF_TWO_KINDS and min_chars < _MIN_CHARS_IN_PATH
+    return is_long and not marks and changed > changes and in_words < 0.3
+
+
+def _can_be_spoken(run: str) -> bool:
+    consonants = re.split("[aeiouy]", run)
+    return 0.2 <= (len(consonants) - 1) / len(run) <= 0.75 and max(map(len, consonants)) <= 3

@@ -51,16 +51,19 @@ def flag(name: str, value: object) -> bool:
 
 def seconds(name: str, value: object) -> float:
     """Return a number of seconds."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
-        raise ConfigError(f"{name}={value!r} is not a number of seconds", hint="0 is the default", argument=name)
-    return float(value)
+    return _finite(name, value, "a number of seconds", hint="0 is the default")
 
 
 def amount(name: str, value: object) -> float:
     """Return a fraction of the rows; above 1, they are repeated."""
+    return _finite(
+        name, value, "a fraction of the rows", hint="give a fraction, such as 0.1; above 1, rows are repeated"
+    )
+
+
+def _finite(name: str, value: object, expected: str, hint: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
-        hint = "give a fraction, such as 0.1; above 1, rows are repeated"
-        raise ConfigError(f"{name}={value!r} is not a fraction of the rows", hint=hint, argument=name)
+        raise ConfigError(f"{name}={value!r} is not {expected}", hint=hint, argument=name)
     return float(value)
 
 

@@ -1,4 +1,4 @@
-"""Validates states from outside before any number in them is used.
+"""Validates states from outside before any number in them is used, and compares them with the loader that resumes.
 
 A state is read from a checkpoint that may be cut, edited, of another program, or written by somebody who wishes to do
 harm. So no number of it is used for a loop, an allocation or an index before a form has seen it.
@@ -21,6 +21,9 @@ from types import MappingProxyType
 from typing import Any
 
 from antifreeze.core._errors import StateMismatch
+from antifreeze.core._logs import get_logger
+
+logger = get_logger()
 
 Form = Callable[[Any, str], None]
 """Raises StateMismatch unless a value, which messages call by a name, has this form."""
@@ -173,3 +176,57 @@ def names_of(state: Mapping[Any, Any]) -> str:
 
 def _first(state: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
     return [pair for pair, _ in zip(state.items(), range(_SHOWN_NAMES), strict=False)]
+
+
+# -- comparing -----------------------------------------------------------------------------------------------------
+
+Differences = dict[str, tuple[Any, Any]]
+"""The value in the state and the value of the loader, by name."""
+
+
+def check_kind(state: object, *, kind: str, version: int) -> None:
+    """Raise StateMismatch unless this is a state of this kind of loader, in a version that it knows."""
+    if not isinstance(state, Mapping) or type(state.get("version")) is not int or type(state.get("kind")) is not str:
+        found = f"a dict of {names_of(state)}" if isinstance(state, Mapping) else f"a {type(state).__name__:.100}"
+        raise StateMismatch(f"this is not a state of an antifreeze {kind}: it is {found}", hint=HINT)
+    saved, number = state["kind"], state["version"]
+    if saved != kind:
+        raise StateMismatch(
+            f"the state was saved by another kind of loader: {saved:.{MAX_NAME_CHARS}}, this one is {kind}",
+            hint="load the state into the kind of loader that saved it, or start a new run",
+            differences={"kind": (saved[:MAX_NAME_CHARS], kind)},
+        )
+    if number > version:
+        raise StateMismatch(
+            f"the state has version {shown(number)}, this antifreeze supports versions up to {version}",
+            hint="install the newer antifreeze that saved it",
+            differences={"version": (number if number < 1 << 63 else shown(number), version)},
+        )
+    whole(1)(number, "version")
+
+
+def compare(saved: Mapping[str, Any], here: Mapping[str, Any]) -> Differences:
+    """Return the facts of the loader that are different or missing in the state."""
+    return {name: (saved.get(name), value) for name, value in here.items() if not _is_same(saved.get(name), value)}
+
+
+def _is_same(saved: Any, here: Any) -> bool:
+    return bool(saved == here) and isinstance(saved, bool) == isinstance(here, bool)
+
+
+def settle(differences: Differences, *, strict: bool, lost: str, hint: str = "") -> None:
+    """Raise StateMismatch if anything differs; with ``strict=False`` only warn, and name what is lost."""
+    if not differences:
+        return
+    words = "; ".join(
+        f"the state was saved with {name}={shown(before)}, this loader has {shown(now)}"
+        for name, (before, now) in differences.items()
+    )
+    if strict:
+        raise StateMismatch(
+            f"the state does not fit this loader: {words}",
+            hint=hint
+            or f"create the loader as before, or call load_state_dict(state, strict=False) to continue anyway: {lost}",
+            differences=differences,
+        )
+    logger.warning("antifreeze: resuming from a state that does not fit this loader: %s. What is lost: %s", words, lost)

@@ -17,11 +17,11 @@ from antifreeze.datasets._reading import (
     make_run_shape,
 )
 from antifreeze.datasets._row_code import Moment, batched
-from antifreeze.datasets._row_source import INFINITE, ReadRequest, RowSource
+from antifreeze.datasets._row_source import INFINITE, ReadRequest, RowDataset, RowSource
 from antifreeze.datasets._source import open_source
 from antifreeze.datasets._split import subsample, train_test_split
 from antifreeze.datasets._to_batch import collate, finisher, row_of
-from antifreeze.datasets._user_code import UserCode, row_location
+from antifreeze.datasets._user_code import RowBatch, UserCode, row_location
 
 __all__ = [
     "Batch",
@@ -36,6 +36,8 @@ __all__ = [
     "ParquetLoader",
     "ReadOptions",
     "ReadRequest",
+    "RowBatch",
+    "RowDataset",
     "RowSource",
     "RunShape",
     "STALL_LIMIT_S",

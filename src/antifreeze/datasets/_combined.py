@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from antifreeze.core import ConfigError, SchemaMismatch
 from antifreeze.core import arguments as check
-from antifreeze.datasets._composite import CompositeDataset, rows_of
-from antifreeze.datasets._delivery import Delivery, Row
-from antifreeze.datasets._iterate import rows_of_epoch
+from antifreeze.datasets._composite import CompositeDataset, CompositeRows, rows_of
+from antifreeze.datasets._delivery import Delivery
 from antifreeze.datasets._reading import ReadOptions
 from antifreeze.datasets._row_code import RowCode, make_transform, mixed_code
-from antifreeze.datasets._row_source import ReadRequest, RowSource
+from antifreeze.datasets._row_source import ReadRequest, RowDataset, RowSource
 from antifreeze.decode import Block, Blocks, StridedBlocks, mixed, one_after_the_other
 from antifreeze.plan import Batchwise, Lanes, Mix, Weights
 
@@ -63,7 +62,7 @@ class CombinedStreamingDataset(CompositeDataset):
     @check.explained("CombinedStreamingDataset")
     def __init__(
         self,
-        datasets: Sequence[RowSource],
+        datasets: Sequence[RowDataset],
         seed: int = 42,
         weights: Sequence[float] | Callable[[int], Sequence[float]] | None = None,
         iterate_over_all: bool = True,
@@ -75,59 +74,88 @@ class CombinedStreamingDataset(CompositeDataset):
         transform: Callable[[Any], Any] | Sequence[Callable[[Any], Any]] | None = None,
         drop_last: bool = False,
     ) -> None:
-        super().__init__(datasets, shuffle=shuffle, seed=seed, drop_last=drop_last)
+        super().__init__(
+            datasets,
+            shuffle=shuffle,
+            seed=seed,
+            drop_last=drop_last,
+            force_override_state_dict=force_override_state_dict,
+            transform=transform,
+        )
         self.iterate_over_all = check.flag("iterate_over_all", iterate_over_all)
-        self.force_override_state_dict = check.flag("force_override_state_dict", force_override_state_dict)
         if batching_method not in _BATCHING_METHODS:
             hint = f"it is one of {', '.join(_BATCHING_METHODS)}"
             raise ConfigError(
                 f"batching_method={batching_method!r} is not known", hint=hint, argument="batching_method"
             )
         self.batching_method = batching_method
-        if transform is not None:  # else it is that of the class, if a subclass has one
-            self.transform = transform
-        self._code()  # raises now what is wrong with transforms
-        self._check_columns()
-        sizes = self._sizes(1, 1)
+        self.row_code()  # raises now what is wrong with transforms
+        parts = [dataset.row_source for dataset in self.datasets]
+        _check_columns(parts)
         if not isinstance(temperature, (int, float)) or not temperature > 0:
             raise ConfigError(f"temperature={temperature!r} is not above 0", hint="1 is none", argument="temperature")
         if weights is None:
-            weights = [size ** (1 / temperature) for size in sizes]
-        self.weights = weights if callable(weights) else checked(weights, len(sizes))
-
-    def _check_columns(self) -> None:
-        first = self.datasets[0]._columns_of()
-        for number, dataset in enumerate(self.datasets[1:], 1):
-            if (found := dataset._columns_of()) != first:
-                names = [f"{name} ({kind})" for name, kind in set(first.items()) ^ set(found.items())]
-                raise SchemaMismatch(
-                    f"datasets 0 and {number} cannot be mixed: they differ in {', '.join(sorted(names))}",
-                    hint="choose the same columns of both with columns=, in the same types",
-                    column=names[0].split(" ")[0],
-                )
-
-    # -- what the loader needs -------------------------------------------------------------------------------------
+            weights = [part.num_rows(1, 1) ** (1 / temperature) for part in parts]
+        self.weights = weights if callable(weights) else checked(weights, len(parts))
 
     @property
-    def _delivery(self) -> Delivery:
-        return self.datasets[0]._delivery
+    def row_source(self) -> MixedRows:
+        """The rows, as loaders read them; not for users."""
+        return MixedRows(
+            self.datasets,
+            self.weights,
+            iterate_over_all=self.iterate_over_all,
+            is_per_stream=self.batching_method == "per_stream",
+        )
 
-    def _code(self, first_leaf: int = 0) -> RowCode:
+    def row_code(self, first_leaf: int = 0) -> RowCode:
+        """Return what user code does with the rows; for loaders. Raises ConfigError."""
         mixed = mixed_code(*self._codes(first_leaf))
         return mixed.then(make_transform(self.transform, self), "CombinedStreamingDataset")
 
-    def _columns_of(self) -> dict[str, str]:
-        return self.datasets[0]._columns_of()
 
-    def __len__(self) -> int:
-        return self._num_rows(1, 1)
+def _check_columns(parts: Sequence[RowSource]) -> None:
+    first = parts[0].column_types()
+    for number, part in enumerate(parts[1:], 1):
+        if (found := part.column_types()) != first:
+            names = [f"{name} ({kind})" for name, kind in set(first.items()) ^ set(found.items())]
+            raise SchemaMismatch(
+                f"datasets 0 and {number} cannot be mixed: they differ in {', '.join(sorted(names))}",
+                hint="choose the same columns of both with columns=, in the same types",
+                column=names[0].split(" ")[0],
+            )
 
-    def _num_rows(self, lanes: int, global_batch: int) -> int:
+
+class MixedRows(CompositeRows):
+    """The ``RowSource`` of a mixture."""
+
+    continues = False
+
+    def __init__(
+        self,
+        datasets: Sequence[RowDataset],
+        weights: Sequence[float] | Callable[[int], Sequence[float]],
+        *,
+        iterate_over_all: bool,
+        is_per_stream: bool,
+    ) -> None:
+        super().__init__(datasets)
+        self._weights, self._iterate_over_all, self._is_per_stream = weights, iterate_over_all, is_per_stream
+
+    @property
+    def delivery(self) -> Delivery:
+        """How rows become batches: all parts have the same columns."""
+        return self.parts[0].delivery
+
+    def column_types(self) -> dict[str, str]:
+        return self.parts[0].column_types()
+
+    def num_rows(self, lanes: int, global_batch: int) -> int:
         return self._mix(lanes, global_batch).num_rows
 
     def _mix(self, lanes: int, global_batch: int, *, seed: int = 0, epoch: int = 0) -> Mix:
-        weights, sizes = self.weights, self._sizes(lanes, global_batch)
-        per_stream = self.batching_method == "per_stream"
+        weights, sizes = self._weights, self.sizes(lanes, global_batch)
+        per_stream = self._is_per_stream
         groups, left = divmod(global_batch, lanes)
         if per_stream and left:
             raise ConfigError(
@@ -142,34 +170,34 @@ class CombinedStreamingDataset(CompositeDataset):
             share = lambda unit: checked(weights(unit * samples // global_batch), len(sizes))  # noqa: E731
         if per_stream:
             return Batchwise(
-                sizes, lanes, share, groups=groups, all_of_them=self.iterate_over_all, seed=seed, epoch=epoch
+                sizes, lanes, share, groups=groups, all_of_them=self._iterate_over_all, seed=seed, epoch=epoch
             )
-        return Mix(sizes, lanes, share, all_of_them=self.iterate_over_all)
+        return Mix(sizes, lanes, share, all_of_them=self._iterate_over_all)
 
-    @property
-    def _own_batches(self) -> list[str]:
-        """The batching method, if it is not the default: a position means other rows then."""
-        return [] if self.batching_method == "stratified" else [self.batching_method]
+    def num_fragments(self) -> int:
+        """Return how many row groups the part with the fewest has; 0 for batches per stream.
 
-    def _num_fragments(self) -> int:
-        # Only then does the default number of lanes divide every batch.
-        return super()._num_fragments() if not self._own_batches else 0
+        Only then does the default number of lanes divide every batch.
+        """
+        return 0 if self._is_per_stream else super().num_fragments()
 
-    def _facts(self) -> dict[str, Any]:
-        facts = super()._facts()
-        weights = None if callable(self.weights) else list(self.weights)
-        told = json.dumps([facts, weights, self.iterate_over_all, *self._own_batches]).encode()
-        return {"rows": facts["rows"], "data": hashlib.blake2b(told, digest_size=8).hexdigest()}
+    def facts(self) -> dict[str, Any]:
+        """Return what tells this mixture from others."""
+        facts = super().facts()
+        weights = None if callable(self._weights) else list(self._weights)
+        # The batching method, if it is not the default: a position means other rows then.
+        told = [facts, weights, self._iterate_over_all, *["per_stream"] * self._is_per_stream]
+        return {"rows": facts["rows"], "data": hashlib.blake2b(json.dumps(told).encode(), digest_size=8).hexdigest()}
 
-    def _blocks(self, reading: ReadRequest, position: int, options: ReadOptions) -> Blocks:
+    def blocks(self, reading: ReadRequest, position: int, options: ReadOptions) -> Blocks:
         lanes, count = reading.lanes, len(reading.lanes.numbers)
         mix = self._mix(lanes.total, reading.global_batch, seed=reading.seed, epoch=reading.epoch)
         block = min(position // count // mix.block_groups, mix.num_blocks) if count else 0
         first = min(block * mix.block_groups, mix.num_groups)
         taken = mix.taken(first)
         sources = [
-            dataset._blocks(part, number * count, options.shared(len(self.datasets)))
-            for dataset, part, number in zip(self.datasets, self._readings(reading), taken, strict=True)
+            part.blocks(of_part, number * count, options.shared(len(self.parts)))
+            for part, of_part, number in zip(self.parts, self.readings(reading), taken, strict=True)
         ]
         groups = mixed(
             sources, mix, lambda b: mix.sources(b, lanes, seed=reading.seed, epoch=reading.epoch), first_block=block
@@ -183,16 +211,16 @@ class CombinedStreamingDataset(CompositeDataset):
         if not isinstance(mix, Batchwise):  # less than one row for each lane
             return rows_of([partial(self._row, reading, *row) for row in _tail_of(mix, reading.lanes)])
         starts, before = [], mix.num_groups * mix.lanes
-        for dataset, part, size in zip(self.datasets, self._readings(reading), mix.tail_sizes, strict=True):
-            row = dataset._num_rows(mix.lanes, reading.global_batch) - size
+        for part, of_part, size in zip(self.parts, self.readings(reading), mix.tail_sizes, strict=True):
+            row = part.num_rows(mix.lanes, reading.global_batch) - size
             # Its rows have other numbers in the mixture than in the dataset, and so belong to other lanes.
-            lanes = part.lanes._replace(first=(part.lanes.first - before + row) % part.lanes.step)
-            starts.append(partial(dataset._blocks, part._replace(lanes=lanes), lanes.position(row), options))
+            lanes = of_part.lanes._replace(first=(of_part.lanes.first - before + row) % of_part.lanes.step)
+            starts.append(partial(part.blocks, of_part._replace(lanes=lanes), lanes.position(row), options))
             before += size
         return one_after_the_other(start for start, size in zip(starts, mix.tail_sizes, strict=True) if size)
 
-    def _row(self, reading: ReadRequest, dataset: int, row: int) -> Block:
-        return self.datasets[dataset]._sample(self._readings(reading)[dataset], row)
+    def _row(self, reading: ReadRequest, part: int, row: int) -> Block:
+        return self.parts[part].sample(self.readings(reading)[part], row)
 
     def _found(self, reading: ReadRequest, sample: int) -> tuple[int, int]:
         """Return the dataset and the number in its epoch that a sample of the mixture has."""
@@ -207,20 +235,12 @@ class CombinedStreamingDataset(CompositeDataset):
         row = mix.taken(block * mix.block_groups)[dataset] + int((picks[:at] == dataset).sum())
         return dataset, row * lanes + lane
 
-    def _sample(self, reading: ReadRequest, sample: int) -> Block:
+    def sample(self, reading: ReadRequest, sample: int) -> Block:
         return self._row(reading, *self._found(reading, sample))
 
-    def _sample_name(self, reading: ReadRequest, sample: int) -> str:
-        dataset, row = self._found(reading, sample)
-        return self.datasets[dataset]._sample_name(self._readings(reading)[dataset], row)
-
-    def __iter__(self) -> Iterator[Row]:
-        """Yield the rows one by one, in this thread; each iteration is a new epoch."""
-        epoch, self.epoch = self.epoch, self.epoch + 1
-        yield from rows_of_epoch(self, epoch)
-
-    def __repr__(self) -> str:
-        return f"CombinedStreamingDataset({', '.join(map(repr, self.datasets))})"
+    def sample_name(self, reading: ReadRequest, sample: int) -> str:
+        part, row = self._found(reading, sample)
+        return self.parts[part].sample_name(self.readings(reading)[part], row)
 
 
 def _tail_of(mix: Mix, lanes: Lanes) -> list[tuple[int, int]]:

@@ -2,83 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from antifreeze.core import ConfigError, step_seed
 from antifreeze.core import arguments as check
-from antifreeze.datasets._cached import Made
+from antifreeze.datasets._dataset import StreamingDataset
+from antifreeze.datasets._iterate import rows_of_epoch
 from antifreeze.datasets._reading import RunShape
 from antifreeze.datasets._row_code import RowCode
-from antifreeze.datasets._row_source import INFINITE, ReadRequest, RowSource
+from antifreeze.datasets._row_source import INFINITE, ReadRequest, RowDataset, RowSource
 from antifreeze.decode import Block, CombinedBlocks
 
 
-class CompositeDataset:
-    """A dataset over other datasets. Each of them is read as if it were alone, with its own seed."""
+class CompositeRows:
+    """What the row sources of such datasets share; see ``RowSource``. Made when it is asked for, and keeps nothing."""
 
-    transform: Any = None
-    """A function of one row, or a list of such functions. A subclass may have a method of this name."""
-    force_override_state_dict: bool
-
-    def __init__(self, datasets: Sequence[RowSource], *, shuffle: bool | None, seed: int, drop_last: bool) -> None:
-        self.datasets: tuple[RowSource, ...] = _checked(datasets)
-        self.shuffle = any(d.shuffle for d in self.datasets) if shuffle is None else check.flag("shuffle", shuffle)
-        self.seed = check.integer("seed", seed)
-        self.drop_last = check.flag("drop_last", drop_last)
-        self.epoch, self._made = 0, Made()
+    def __init__(self, datasets: Sequence[RowDataset]) -> None:
+        self.parts: list[RowSource] = [dataset.row_source for dataset in datasets]
 
     @property
-    def _continues(self) -> bool:
-        return False
+    def epoch(self) -> int:
+        """The epoch that is read, the same for all parts."""
+        return self.parts[0].epoch
 
-    @property
-    def current_epoch(self) -> int:
-        """The number of the epoch that is read, or was read last, from 1 on. Workers know it too."""
-        return self._made.epoch + 1
+    def in_epoch(self, epoch: int) -> None:
+        for part in self.parts:
+            part.in_epoch(epoch)
 
-    @property
-    def format(self) -> str:
-        """``"torch"``, ``"numpy"`` or ``"arrow"``."""
-        return self.datasets[0].format
+    def look(self, limit_s: float | None, memory_limit: int | None = None) -> None:
+        """Find out how the rows of each part are read."""
+        for part in self.parts:
+            part.look(limit_s, memory_limit)
 
-    def _sizes(self, lanes: int, global_batch: int) -> list[int]:
-        return [dataset._num_rows(lanes, global_batch) for dataset in self.datasets]
+    def sizes(self, lanes: int, global_batch: int) -> list[int]:
+        """Return how many rows each part has."""
+        return [part.num_rows(lanes, global_batch) for part in self.parts]
 
-    def _in_epoch(self, epoch: int) -> None:
-        self._made.epoch = epoch
-        for dataset in self.datasets:
-            dataset._in_epoch(epoch)
+    def num_fragments(self) -> int:
+        """Return how many row groups the part with the fewest has."""
+        return min(part.num_fragments() for part in self.parts)
 
-    def _codes(self, first_leaf: int) -> tuple[list[RowCode], list[int]]:
-        """Return what each dataset does with its rows, and the number of the first leaf in each."""
-        leaves = [dataset._num_shapes() for dataset in self.datasets]
-        firsts = [first_leaf + sum(leaves[:number]) for number in range(len(leaves))]
-        return [dataset._code(first) for dataset, first in zip(self.datasets, firsts, strict=True)], firsts
-
-    def _look(self, limit_s: float | None, memory_limit: int | None = None) -> None:
-        for dataset in self.datasets:
-            dataset._look(limit_s, memory_limit)
-
-    def _num_fragments(self) -> int:
-        return min(dataset._num_fragments() for dataset in self.datasets)
-
-    def _facts(self) -> dict[str, Any]:
-        facts = [dataset._facts() for dataset in self.datasets]
+    def facts(self) -> dict[str, Any]:
+        facts = [part.facts() for part in self.parts]
         return {"rows": sum(f["rows"] for f in facts), "data": [f["data"] for f in facts]}
 
-    def _shapes(self, lanes: int, memory_limit: int | None) -> tuple[RunShape, ...]:
-        share = None if memory_limit is None else memory_limit // len(self.datasets)
-        return tuple(shape for dataset in self.datasets for shape in dataset._shapes(lanes, share))
+    def shapes(self, lanes: int, memory_limit: int | None) -> tuple[RunShape, ...]:
+        """Return the shapes of a new run over all parts, which share the memory."""
+        share = None if memory_limit is None else memory_limit // len(self.parts)
+        return tuple(shape for part in self.parts for shape in part.shapes(lanes, share))
 
-    def _num_shapes(self) -> int:
-        return sum(dataset._num_shapes() for dataset in self.datasets)
+    def num_shapes(self) -> int:
+        """Return how many shapes describe a run over all parts."""
+        return sum(part.num_shapes() for part in self.parts)
 
-    def _readings(self, reading: ReadRequest) -> list[ReadRequest]:
-        """Return what is read of each dataset."""
+    def readings(self, reading: ReadRequest) -> list[ReadRequest]:
+        """Return what is read of each part."""
         found, first = [], 0
-        for number, dataset in enumerate(self.datasets):
-            stop = first + dataset._num_shapes()
+        for number, part in enumerate(self.parts):
+            stop = first + part.num_shapes()
             seed = step_seed(seed=reading.seed, epoch=number, step=0)
             leaf = None if reading.first_leaf is None else reading.first_leaf + first
             found.append(reading._replace(shapes=reading.shapes[first:stop], seed=seed, first_leaf=leaf))
@@ -86,10 +68,72 @@ class CompositeDataset:
         return found
 
 
-def _checked(datasets: Any) -> tuple[RowSource, ...]:
+class CompositeDataset:
+    """A dataset over other datasets. Each of them is read as if it were alone, with its own seed."""
+
+    transform: Any = None
+    """A function of one row, or a list of such functions. A subclass may have a method of this name."""
+
+    def __init__(
+        self,
+        datasets: Sequence[RowDataset],
+        *,
+        shuffle: bool | None,
+        seed: int,
+        drop_last: bool,
+        force_override_state_dict: bool,
+        transform: Any,
+    ) -> None:
+        self.datasets: tuple[RowDataset, ...] = _checked(datasets)
+        self.shuffle = any(d.shuffle for d in self.datasets) if shuffle is None else check.flag("shuffle", shuffle)
+        self.seed = check.integer("seed", seed)
+        self.drop_last = check.flag("drop_last", drop_last)
+        self.force_override_state_dict = check.flag("force_override_state_dict", force_override_state_dict)
+        if transform is not None:  # else it is that of the class, if a subclass has one
+            self.transform = transform
+        self.epoch = 0
+
+    @property
+    def row_source(self) -> RowSource:
+        """The rows, as loaders read them; not for users."""
+        raise NotImplementedError
+
+    def row_code(self, first_leaf: int = 0) -> RowCode:
+        """Return what user code does with the rows; for loaders. Raises ConfigError."""
+        raise NotImplementedError
+
+    @property
+    def current_epoch(self) -> int:
+        """The number of the epoch that is read, or was read last, from 1 on. Workers know it too."""
+        return self.row_source.epoch + 1
+
+    @property
+    def format(self) -> str:
+        """``"torch"``, ``"numpy"`` or ``"arrow"``."""
+        return self.datasets[0].format
+
+    def __len__(self) -> int:
+        return self.row_source.num_rows(1, 1)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the rows one by one, in this thread; each iteration is a new epoch."""
+        epoch, self.epoch = self.epoch, self.epoch + 1
+        yield from rows_of_epoch(self, self.row_source, epoch)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(map(repr, self.datasets))})"
+
+    def _codes(self, first_leaf: int) -> tuple[list[RowCode], list[int]]:
+        """Return what each dataset does with its rows, and the number of the first leaf in each."""
+        leaves = [dataset.row_source.num_shapes() for dataset in self.datasets]
+        firsts = [first_leaf + sum(leaves[:number]) for number in range(len(leaves))]
+        return [dataset.row_code(first) for dataset, first in zip(self.datasets, firsts, strict=True)], firsts
+
+
+def _checked(datasets: Any) -> tuple[RowDataset, ...]:
     found = tuple(datasets) if isinstance(datasets, Sequence) else ()
     for number, dataset in enumerate(found):
-        if not hasattr(dataset, "_num_shapes"):
+        if not isinstance(dataset, StreamingDataset | CompositeDataset):
             raise ConfigError(
                 f"dataset {number} is a {type(dataset).__name__}; only datasets of antifreeze can be put together",
                 hint="wrap files in antifreeze.StreamingDataset(path)",
@@ -109,7 +153,7 @@ def _checked(datasets: Any) -> tuple[RowSource, ...]:
         raise ConfigError(
             "batches per stream are made for a loader, not a part of another", hint=hint, argument="datasets"
         )
-    if any(dataset._num_rows(1, 1) >= INFINITE for dataset in found):
+    if any(dataset.row_source.num_rows(1, 1) >= INFINITE for dataset in found):
         hint = "give a number as its length"
         raise ConfigError("a dataset without an end cannot be a part of another", hint=hint, argument="datasets")
     return found
@@ -129,7 +173,7 @@ def check_overrides(dataset: Any) -> None:
                 "IterableDataset, and give that to antifreeze.DataLoader",
                 argument="dataset",
             )
-    if kind.__len__ is not base.__len__ and len(dataset) != (size := dataset._num_rows(1, 1)):
+    if kind.__len__ is not base.__len__ and len(dataset) != (size := dataset.row_source.num_rows(1, 1)):
         raise ConfigError(
             f"{kind.__name__} overrides __len__ to give {len(dataset)}, but the dataset has {size} rows",
             hint="choose rows with dataset.subset(...) or subsample=; do not override __len__",

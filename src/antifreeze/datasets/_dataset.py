@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import threading
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
@@ -13,28 +10,15 @@ import numpy as np
 from antifreeze.core import ConfigError
 from antifreeze.core import arguments as check
 from antifreeze.core.arguments import SUBSET_HINT
-from antifreeze.datasets._cached import Made, made_once
-from antifreeze.datasets._delivery import Delivery, Row, check_format, make_delivery
+from antifreeze.datasets._delivery import Row, check_format, make_delivery
+from antifreeze.datasets._file_rows import FileRows
 from antifreeze.datasets._iterate import rows_of_epoch
 from antifreeze.datasets._parquet_loader import ParquetLoader
-from antifreeze.datasets._read_spec import (
-    Projection,
-    ReadSpec,
-    chosen_columns,
-    column_types,
-    expected_leaves,
-    make_read_spec,
-)
-from antifreeze.datasets._reading import ReadOptions, RunShape, Selection, make_order, make_run_shape, read_blocks
-from antifreeze.datasets._row_cache import RowCache
-from antifreeze.datasets._row_code import Asked, Moment, RowCode, make_transform
-from antifreeze.datasets._row_source import ReadRequest
-from antifreeze.datasets._source import DataSource, InputDir, open_source
-from antifreeze.datasets._tracks import tracked_block, tracked_read_spec
-from antifreeze.datasets._user_code import UserCode, error_of, inline_context
-from antifreeze.decode import Block, Blocks, ThreadProgress, bounded
-from antifreeze.plan import Int64Array, Lanes, Order, locate, some_rows, view_of_rows
-from antifreeze.worker import UserError
+from antifreeze.datasets._read_spec import Projection, chosen_columns, expected_leaves
+from antifreeze.datasets._row_code import Asked, Moment, RowCode, make_transform, row_at_hand
+from antifreeze.datasets._source import InputDir, open_source
+from antifreeze.datasets._user_code import RowBatch, UserCode, error_of, inline_context
+from antifreeze.plan import Int64Array, some_rows
 
 _LOADERS = "give it to StreamingDataLoader"
 _INSTEAD = {
@@ -45,8 +29,6 @@ _INSTEAD = {
     "split": "name the files of the split, for example by a glob",
     "streaming": "leave it out: rows are always read as they are needed",
 }
-_at_hand = threading.local()
-"""The row that a loader asks ``__getitem__`` of a subclass for: it was read already."""
 
 
 class StreamingDataset:
@@ -164,20 +146,17 @@ class StreamingDataset:
         self.drop_last = False if drop_last is None else check.flag("drop_last", drop_last)
         self.seed = check.integer("seed", seed)
         self.epoch = 0
-        self._format, self._pad = format, pad
-        hive = check.flag("hive", hive)
-        self._source: DataSource = open_source(input_dir, hive=hive, index_path=index_path, columns=columns)
-        self._columns = chosen_columns(self._source, columns)
+        source = open_source(input_dir, hive=check.flag("hive", hive), index_path=index_path, columns=columns)
+        columns = chosen_columns(source, columns)
         for name in ragged:
-            chosen_columns(self._source, [name])
-        self._wanted = Projection(columns=self._columns, format=format, fill_null=fill_null, ragged=tuple(ragged))
-        make_delivery(format, expected_leaves(self._source, self._wanted), pad)  # raises now what is wrong with pad
-        self._selection: Selection = None
-        self._made = Made()
+            chosen_columns(source, [name])
+        wanted = Projection(columns=columns, format=format, fill_null=fill_null, ragged=tuple(ragged))
+        make_delivery(format, expected_leaves(source, wanted), pad)  # raises now what is wrong with pad
+        rows = FileRows(source, wanted, pad)
         if subset is not None:
-            self._selection = self._selected(subset)
-        if (rows := some_rows(self._size, check.amount("subsample", subsample), self.seed)) is not None:
-            self._selection = self._selected(rows)
+            rows = rows.select(subset)
+        some = some_rows(len(rows), check.amount("subsample", subsample), self.seed)
+        self._rows = rows if some is None else rows.select(some)
 
     transform: Any = None
     """Function of one row, or a list of such functions. A subclass may define a method of this name."""
@@ -187,54 +166,29 @@ class StreamingDataset:
     @property
     def columns(self) -> tuple[str, ...]:
         """Columns of a row, in order."""
-        return self._columns
+        return self._rows.projection.columns
 
     @property
     def format(self) -> str:
         """``"torch"``, ``"numpy"`` or ``"arrow"``."""
-        return self._format
+        return self._rows.projection.format
 
     @property
     def current_epoch(self) -> int:
         """Number of the epoch that is being read, or was read last, counted from 1. Workers know it too."""
-        return self._made.epoch + 1
+        return self._rows.epoch + 1
 
     def __len__(self) -> int:
-        return self._size
-
-    @property
-    def _size(self) -> int:
-        return self._source.manifest.num_rows if self._selection is None else len(self._selection)
+        return len(self._rows)
 
     def __repr__(self) -> str:
-        files, groups = len(self._source.paths), self._source.manifest.num_fragments
-        where = self._source.paths[0] if files == 1 else self._source.root
+        source = self._rows.source
+        files, groups = len(source.paths), source.manifest.num_fragments
+        where = source.paths[0] if files == 1 else source.root
         counts = ", ".join(
-            _counted(n, noun) for n, noun in ((self._size, "row"), (files, "file"), (groups, "row group"))
+            _counted(n, noun) for n, noun in ((len(self._rows), "row"), (files, "file"), (groups, "row group"))
         )
-        return f"{type(self).__name__}({where!r}, {counts}, columns {', '.join(self._columns)})"
-
-    @made_once
-    def _spec(self) -> ReadSpec:
-        return make_read_spec(self._source, self._wanted, ThreadProgress("main thread"))
-
-    def _look(self, limit_s: float | None, memory_limit: int | None = None) -> None:
-        """Read the first rows and decide how to read all: in this thread, or bounded in how long nothing moves."""
-        if "_spec" in self._made.values:
-            return
-
-        def make(note: ThreadProgress) -> ReadSpec:
-            return make_read_spec(self._source, self._wanted, note, memory_limit)
-
-        self._made.values["_spec"] = make(ThreadProgress("main thread")) if limit_s is None else bounded(make, limit_s)
-
-    @made_once
-    def _delivery(self) -> Delivery:
-        return make_delivery(self._format, self._spec.leaves, self._pad)
-
-    @made_once
-    def _row_cache(self) -> RowCache:
-        return RowCache(self._source.manifest, self._spec)
+        return f"{type(self).__name__}({where!r}, {counts}, columns {', '.join(self.columns)})"
 
     # -- rows by number --------------------------------------------------------------------------------------------
 
@@ -251,70 +205,39 @@ class StreamingDataset:
             IndexError: If there is no such row.
             UserCodeError: If the transform raised.
         """
+        size = len(self._rows)
         if isinstance(index, slice):
-            return self._get(np.arange(self._size)[index])
+            return self._get(np.arange(size)[index])
         i = check.integer("index", index)
-        if not -self._size <= i < self._size:
-            raise IndexError(f"row {i} of a dataset of {self._size} rows")
-        dataset, number, make = _row_at_hand()
-        if dataset is self and number == i:
+        if not -size <= i < size:
+            raise IndexError(f"row {i} of a dataset of {size} rows")
+        make = row_at_hand(self, i)
+        if make is not None:
             transform, row = make_transform(self.transform), make()
             return row if transform is None else transform.function(row)
-        return self._get(np.array([i % self._size]))[0]
+        return self._get(np.array([i % size]))[0]
 
-    def _get(self, numbers: Any) -> list[Any]:
+    def _get(self, numbers: Int64Array) -> list[Any]:
         """Return rows by their numbers in this dataset, each through the transform."""
+        from antifreeze.worker import UserError
+
         if not len(numbers):
             return []
-        rows = numbers if self._selection is None else np.asarray(self._selection)[numbers]
-        ascending = np.argsort(rows, kind="stable")
-        block = self._row_cache.get(rows[ascending])
-        back = np.empty_like(ascending)
-        back[ascending] = np.arange(len(ascending))
-        block = block.take(back)
-        batch = self._delivery.batch(block, 0, block.num_rows)
+        block, delivery = self._rows.take(numbers), self._rows.delivery
+        batch = delivery.batch(block, 0, block.num_rows)
         code = UserCode(code=self._transform_code())
+        moment = Moment(self.seed, self._rows.epoch, int(numbers[0]))
         try:
-            return code.rows(
-                self._delivery,
-                batch,
-                block.num_rows,
-                inline_context(),
-                Moment(self.seed, self._made.epoch, int(numbers[0])),
-            )
+            return code.rows(RowBatch(delivery, batch, block.num_rows, moment), inline_context())
         except UserError as caught:
-            i = max(caught.position, 0)
-            place = f"row {numbers[i]} of the dataset: {self._name(*self._row_position(rows[i]))}"
+            number = int(numbers[max(caught.position, 0)])
+            place = f"row {number} of the dataset: {self._rows.name_of(number)}"
             raise error_of(caught, place, 0) from caught.error
-
-    def _asked(self, number: int, make: Callable[[], Row]) -> Any:
-        """Return what ``__getitem__`` of the user's class makes of a row that was read already."""
-        before = _row_at_hand()
-        _at_hand.row = (self, number, make)
-        try:
-            return self[number]
-        finally:
-            _at_hand.row = before
-
-    def _number_of(self, row: int) -> int:
-        """Return the number in this dataset of a row of the source; of several, the first."""
-        if isinstance(self._selection, range):
-            return row - self._selection.start
-        if self._selection is None:
-            return row
-        rows, numbers = self._places
-        return int(numbers[np.searchsorted(rows, row)])
-
-    @made_once
-    def _places(self) -> tuple[Int64Array, Int64Array]:
-        selection = np.asarray(self._selection)
-        numbers = np.argsort(selection, kind="stable")
-        return selection[numbers], numbers
 
     def __iter__(self) -> Iterator[Row]:
         """Yield the rows one by one, in this thread; each iteration of a shuffled dataset is a new epoch."""
         epoch, self.epoch = self.epoch, self.epoch + 1
-        yield from rows_of_epoch(self, epoch)
+        yield from rows_of_epoch(self, self._rows, epoch)
 
     # -- parts of it -----------------------------------------------------------------------------------------------
 
@@ -342,39 +265,25 @@ class StreamingDataset:
             train, valid = dataset.subset(slice(0, 1500)), dataset.subset(slice(1500, None))
             ```
         """
-        selection = self._selected(rows)
+        selected = self._rows.select(rows)
         part = object.__new__(type(self))
         # Of object: a subclass may leave out in its own what cannot be pickled.
         state = object.__getstate__(self)
         attributes, slots = state if isinstance(state, tuple) else (state, {})
         for name, value in {**attributes, **slots}.items():
             object.__setattr__(part, name, value)
-        part._selection, part._made = selection, Made()
+        part._rows = selected
         return part
 
-    def _selected(self, rows: Any) -> Selection:
-        size = self._size
-        if isinstance(rows, slice):
-            rows = range(*rows.indices(size))
-        if isinstance(rows, range) and rows.step == 1 and 0 <= rows.start <= rows.stop <= size:
-            whole = range(size) if self._selection is None else self._selection
-            return whole[rows.start : rows.stop]
-        numbers = np.asarray(rows)
-        if numbers.dtype == bool and len(numbers) == size:
-            numbers = np.flatnonzero(numbers)
-        numbers = _check_numbers(numbers if numbers.size else np.empty(0, np.int64), size)
-        found: Int64Array = numbers if self._selection is None else np.asarray(self._selection)[numbers]
-        return found
+    # -- what a loader needs ---------------------------------------------------------------------------------------
 
-    # -- what the loader needs -------------------------------------------------------------------------------------
+    @property
+    def row_source(self) -> FileRows:
+        """The rows, as loaders read them; not for users."""
+        return self._rows
 
-    def _columns_of(self) -> dict[str, str]:
-        return column_types(self._source, self._columns)
-
-    def _transform_code(self) -> RowCode:
-        return RowCode().then(make_transform(self.transform, self), type(self).__name__)
-
-    def _code(self, first_leaf: int = 0) -> RowCode:  # noqa: ARG002
+    def row_code(self, first_leaf: int = 0) -> RowCode:  # noqa: ARG002
+        """Return what user code does with the rows; for loaders. Raises ConfigError."""
         code = self._transform_code()
         if type(self).__getitem__ is StreamingDataset.__getitem__:
             return code
@@ -386,90 +295,8 @@ class StreamingDataset:
             )
         return RowCode(Asked(self))
 
-    def _in_epoch(self, epoch: int) -> None:
-        self._made.epoch = epoch
-
-    def _num_rows(self, lanes: int, global_batch: int) -> int:  # noqa: ARG002
-        return self._size
-
-    def _num_shapes(self) -> int:
-        return 1
-
-    def _num_fragments(self) -> int:
-        return self._source.manifest.num_fragments
-
-    @property
-    def _continues(self) -> bool:
-        return False
-
-    def _facts(self) -> dict[str, Any]:
-        return {"rows": self._size, "data": self._fingerprint}
-
-    @made_once
-    def _fingerprint(self) -> str:
-        """A number that changes with the rows; not with where they are stored, so that a run can move."""
-        manifest, found = self._source.manifest, hashlib.blake2b(digest_size=8)
-        for numbers in (manifest.fragment_rows, manifest.fragment_group, array("q", [f.size for f in manifest.files])):
-            found.update(numbers.tobytes())
-        selection = self._selection
-        found.update(selection.tobytes() if isinstance(selection, np.ndarray) else repr(selection).encode())
-        return found.hexdigest()
-
-    def _shapes(self, lanes: int, memory_limit: int | None) -> tuple[RunShape, ...]:
-        return (make_run_shape(self._spec, lanes, memory_limit),)
-
-    def _order(self, reading: ReadRequest) -> Order:
-        shuffled = (reading.seed, reading.epoch) if reading.shuffle else None
-        return make_order(self._source.manifest, self._selection, reading.lanes, reading.shapes[0], shuffled)
-
-    def _blocks(self, reading: ReadRequest, position: int, options: ReadOptions) -> Blocks:
-        spec, leaf = self._spec, reading.first_leaf
-        if leaf is not None:
-            spec = tracked_read_spec(spec, self._source.manifest, leaf)
-        return read_blocks(self._order(reading), spec, position, options)
-
-    def _located(self, reading: ReadRequest, sample: int) -> tuple[int, int]:
-        """Return the fragment and the row in it that has a number in the epoch."""
-        number, lane = divmod(sample, reading.lanes.total)
-        alone = reading._replace(lanes=Lanes(reading.lanes.total, lane, reading.lanes.total))
-        return locate(self._order(alone), number)
-
-    def _sample_name(self, reading: ReadRequest, sample: int) -> str:
-        return self._name(*self._located(reading, sample))
-
-    def _sample(self, reading: ReadRequest, sample: int) -> Block:
-        fragment, row = self._located(reading, sample)
-        rows = np.array([sum(self._source.manifest.fragment_rows[:fragment]) + row])
-        block = self._row_cache.get(rows)
-        return block if reading.first_leaf is None else tracked_block(block, reading.first_leaf, rows)
-
-    def _row_position(self, number: int) -> tuple[int, int]:
-        """Return the fragment and the row in it that has a number in the source."""
-        view = view_of_rows(self._source.manifest.fragment_rows, np.array([number]))
-        return view.locate(0, 0)
-
-    def _name(self, fragment: int, row: int) -> str:
-        """Return the location of a row of a fragment as text."""
-        decoding = self._spec.decoding
-        path = decoding.paths[decoding.fragment_file[fragment]]
-        return f"{path}, row {decoding.first_rows[fragment] + row} of the file"
-
-
-def _row_at_hand() -> tuple[StreamingDataset | None, int, Callable[[], Any]]:
-    found: tuple[StreamingDataset | None, int, Callable[[], Any]] = getattr(_at_hand, "row", (None, -1, dict))
-    return found
-
-
-def _check_numbers(numbers: Any, size: int) -> Any:
-    if numbers.ndim != 1 or not np.issubdtype(numbers.dtype, np.integer):
-        raise ConfigError(
-            f"rows are of type {numbers.dtype} and shape {numbers.shape}, not a list of integers",
-            hint="pass a slice, a range, a list of row numbers, or a mask with one bool for each row",
-            argument="rows",
-        )
-    if len(numbers) and not (-size <= numbers.min() and numbers.max() < size):
-        raise IndexError(f"rows from {numbers.min()} to {numbers.max()} of a dataset of {size} rows")
-    return np.where(numbers < 0, numbers + size, numbers).astype(np.int64)
+    def _transform_code(self) -> RowCode:
+        return RowCode().then(make_transform(self.transform, self), type(self).__name__)
 
 
 def _counted(number: int, noun: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -11,12 +10,12 @@ from typing import Any
 
 from antifreeze.core import ConfigError
 from antifreeze.core import arguments as check
-from antifreeze.datasets._composite import CompositeDataset
+from antifreeze.datasets._composite import CompositeDataset, CompositeRows
 from antifreeze.datasets._delivery import Batch, Delivery
 from antifreeze.datasets._iterate import rows_of_epoch
 from antifreeze.datasets._reading import ReadOptions
 from antifreeze.datasets._row_code import RowCode, Transform, make_transform, paired_code
-from antifreeze.datasets._row_source import INFINITE, ReadRequest, RowSource
+from antifreeze.datasets._row_source import INFINITE, ReadRequest, RowDataset
 from antifreeze.decode import Block, Blocks, Pairs, StridedBlocks, one_after_the_other, side_by_side
 from antifreeze.plan import Lanes
 
@@ -58,7 +57,7 @@ class ParallelStreamingDataset(CompositeDataset):
     @check.explained("ParallelStreamingDataset")
     def __init__(
         self,
-        datasets: Sequence[RowSource],
+        datasets: Sequence[RowDataset],
         length: float | str | None = None,
         force_override_state_dict: bool = False,
         transform: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
@@ -69,27 +68,28 @@ class ParallelStreamingDataset(CompositeDataset):
         shuffle: bool | None = None,
         drop_last: bool = False,
     ) -> None:
-        super().__init__(datasets, shuffle=shuffle, seed=seed, drop_last=drop_last)
-        self.force_override_state_dict = check.flag("force_override_state_dict", force_override_state_dict)
-        if transform is not None:  # else it is that of the class, if a subclass has one
-            self.transform = transform
+        super().__init__(
+            datasets,
+            shuffle=shuffle,
+            seed=seed,
+            drop_last=drop_last,
+            force_override_state_dict=force_override_state_dict,
+            transform=transform,
+        )
         self.reset_rngs = check.flag("reset_rngs", reset_rngs)
         self.length, self.resume = _checked_length(length), check.flag("resume", resume)
-        if not min(self._sizes(1, 1)) and self._num_rows(1, 1):
+        rows = self.row_source
+        if not min(rows.sizes(1, 1)) and rows.num_rows(1, 1):
             raise ConfigError("a dataset without rows cannot start over", hint="leave it out", argument="datasets")
-
-        self._starts_over = False
-        """Whether this is a copy for one iteration without a loader, which does not continue another one."""
-
-        self._code()  # raises now what is wrong with transforms
-
-    # -- what the loader needs -------------------------------------------------------------------------------------
+        self.row_code()  # raises now what is wrong with transforms
 
     @property
-    def _delivery(self) -> Delivery:
-        return _TupleDelivery(tuple(dataset._delivery for dataset in self.datasets))
+    def row_source(self) -> ParallelRows:
+        """The rows, as loaders read them; not for users."""
+        return ParallelRows(self.datasets, self.length, is_resumed=self.resume)
 
-    def _code(self, first_leaf: int = 0) -> RowCode:
+    def row_code(self, first_leaf: int = 0) -> RowCode:
+        """Return what user code does with the rows; for loaders. Raises ConfigError."""
         codes, _ = self._codes(first_leaf)
         transform = make_transform(self.transform, self)
         if transform is not None:
@@ -97,34 +97,62 @@ class ParallelStreamingDataset(CompositeDataset):
             transform = replace(transform, takes_generators=takes, same_in_every_epoch=self.reset_rngs)
         return paired_code(codes).then(transform, "ParallelStreamingDataset")
 
-    def _columns_of(self) -> dict[str, str]:
-        columns = [dataset._columns_of() for dataset in self.datasets]
+    def __len__(self) -> int:
+        num_rows = self.row_source.num_rows(1, 1)
+        if num_rows == INFINITE:
+            raise TypeError('a ParallelStreamingDataset with length=float("inf") has no len()')
+        return num_rows
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the rows of an epoch one by one, in this thread.
+
+        Each iteration starts with the first rows: ``resume`` is for loaders.
+        """
+        epoch, self.epoch = self.epoch, self.epoch + 1
+        fresh = ParallelRows(self.datasets, self.length, is_resumed=self.resume, starts_over=True)
+        yield from rows_of_epoch(self, fresh, epoch)
+
+
+class ParallelRows(CompositeRows):
+    """The ``RowSource`` of datasets side by side."""
+
+    def __init__(
+        self, datasets: Sequence[RowDataset], length: int | str | None, *, is_resumed: bool, starts_over: bool = False
+    ) -> None:
+        super().__init__(datasets)
+        self._length, self._is_resumed = length, is_resumed
+        self._starts_over = starts_over
+        """Whether these are for one iteration without a loader, which does not continue another one."""
+
+    @property
+    def delivery(self) -> Delivery:
+        """How rows become batches: tuples of those of the parts."""
+        return _TupleDelivery(tuple(part.delivery for part in self.parts))
+
+    def column_types(self) -> dict[str, str]:
+        """Return the columns of each part, with its number, and their types."""
+        columns = [part.column_types() for part in self.parts]
         return {f"{number}.{name}": kind for number, of in enumerate(columns) for name, kind in of.items()}
 
-    def __len__(self) -> int:
-        if self._num_rows(1, 1) == INFINITE:
-            raise TypeError('a ParallelStreamingDataset with length=float("inf") has no len()')
-        return self._num_rows(1, 1)
-
-    def _num_rows(self, lanes: int, global_batch: int) -> int:
-        if isinstance(self.length, int):
-            return self.length
-        sizes = self._sizes(lanes, global_batch)
-        return max(sizes) if self.length == "longest" else min(sizes)
+    def num_rows(self, lanes: int, global_batch: int) -> int:
+        if isinstance(self._length, int):
+            return self._length
+        sizes = self.sizes(lanes, global_batch)
+        return max(sizes) if self._length == "longest" else min(sizes)
 
     @property
     def _cycles_on(self) -> bool:
-        """Whether a dataset that ends starts over within an epoch."""
-        return self.length not in (None, "shortest")
+        """Whether a part that ends starts over within an epoch."""
+        return self._length not in (None, "shortest")
 
     @property
-    def _continues(self) -> bool:
-        return self._cycles_on and self.resume
+    def continues(self) -> bool:
+        return self._cycles_on and self._is_resumed
 
-    def _facts(self) -> dict[str, Any]:
-        data, rows = "+".join(super()._facts()["data"]), self._num_rows(1, 1)
+    def facts(self) -> dict[str, Any]:
+        data, rows = "+".join(super().facts()["data"]), self.num_rows(1, 1)
         if self._cycles_on:
-            data += " resumed" if self.resume else " repeated"
+            data += " resumed" if self._is_resumed else " repeated"
         return {"rows": rows if rows < INFINITE else "infinite", "data": data}
 
     def _first_row(self, reading: ReadRequest) -> int:
@@ -132,8 +160,8 @@ class ParallelStreamingDataset(CompositeDataset):
 
         An epoch without an end has no epochs before it.
         """
-        num_rows = self._num_rows(reading.lanes.total, reading.global_batch)
-        return reading.epoch * num_rows if self._continues and num_rows < INFINITE and not self._starts_over else 0
+        num_rows = self.num_rows(reading.lanes.total, reading.global_batch)
+        return reading.epoch * num_rows if self.continues and num_rows < INFINITE and not self._starts_over else 0
 
     def _part(self, reading: ReadRequest, number: int, cycle: int) -> ReadRequest:
         """Return what is read of one dataset when it is read for the so-many-th time.
@@ -141,22 +169,22 @@ class ParallelStreamingDataset(CompositeDataset):
         Its samples have other numbers then, and so belong to other lanes. A dataset that starts over has the order of
         its next epoch, whatever the epoch of the whole is: so no order depends on where epochs end.
         """
-        size = self.datasets[number]._num_rows(reading.lanes.total, reading.global_batch)
-        part, lanes = self._readings(reading)[number], reading.lanes
+        size = self.parts[number].num_rows(reading.lanes.total, reading.global_batch)
+        part, lanes = self.readings(reading)[number], reading.lanes
         first = (lanes.first + self._first_row(reading) - cycle * size) % lanes.step
         epoch = cycle if self._cycles_on else reading.epoch
-        if self._cycles_on and self._starts_over and self.resume:
-            epoch += reading.epoch * (self._num_rows(lanes.total, reading.global_batch) % INFINITE // size + 1)
+        if self._cycles_on and self._starts_over and self._is_resumed:
+            epoch += reading.epoch * (self.num_rows(lanes.total, reading.global_batch) % INFINITE // size + 1)
         return part._replace(lanes=Lanes(lanes.total, first, lanes.step), epoch=epoch)
 
-    def _blocks(self, reading: ReadRequest, position: int, options: ReadOptions) -> Blocks:
+    def blocks(self, reading: ReadRequest, position: int, options: ReadOptions) -> Blocks:
         lanes, before = reading.lanes, self._first_row(reading)
-        stop, shared = self._num_rows(lanes.total, reading.global_batch), options.shared(len(self.datasets))
+        stop, shared = self.num_rows(lanes.total, reading.global_batch), options.shared(len(self.parts))
         first = before + lanes.sample(position)
         rows = side_by_side(
             [
                 one_after_the_other(self._cycles(reading, n, first, before + stop, shared))
-                for n in range(len(self.datasets))
+                for n in range(len(self.parts))
             ]
         )
         # A dataset is read to its end even where the epoch ends before it.
@@ -165,40 +193,25 @@ class ParallelStreamingDataset(CompositeDataset):
     def _cycles(
         self, reading: ReadRequest, number: int, first: int, stop: int, options: ReadOptions
     ) -> Iterator[Callable[[], Blocks]]:
-        dataset = self.datasets[number]
-        size = dataset._num_rows(reading.lanes.total, reading.global_batch)
+        part = self.parts[number]
+        size = part.num_rows(reading.lanes.total, reading.global_batch)
         while first < stop:
             cycle, sample = divmod(first, size)
-            part = self._part(reading, number, cycle)
-            yield partial(dataset._blocks, part, part.lanes.position(sample), options)
+            of_part = self._part(reading, number, cycle)
+            yield partial(part.blocks, of_part, of_part.lanes.position(sample), options)
             first = (cycle + 1) * size
 
     def _in_part(self, reading: ReadRequest, number: int, sample: int) -> tuple[ReadRequest, int]:
-        size = self.datasets[number]._num_rows(reading.lanes.total, reading.global_batch)
+        size = self.parts[number].num_rows(reading.lanes.total, reading.global_batch)
         cycle, row = divmod(self._first_row(reading) + sample, size)
         return self._part(reading, number, cycle), row
 
-    def _sample(self, reading: ReadRequest, sample: int) -> Block:
-        return Pairs(
-            tuple(dataset._sample(*self._in_part(reading, n, sample)) for n, dataset in enumerate(self.datasets))
-        )
+    def sample(self, reading: ReadRequest, sample: int) -> Block:
+        return Pairs(tuple(part.sample(*self._in_part(reading, n, sample)) for n, part in enumerate(self.parts)))
 
-    def _sample_name(self, reading: ReadRequest, sample: int) -> str:
-        names = [d._sample_name(*self._in_part(reading, n, sample)) for n, d in enumerate(self.datasets)]
+    def sample_name(self, reading: ReadRequest, sample: int) -> str:
+        names = [part.sample_name(*self._in_part(reading, n, sample)) for n, part in enumerate(self.parts)]
         return " with ".join(names)
-
-    def __iter__(self) -> Iterator[Any]:
-        """Yield the rows of an epoch one by one, in this thread.
-
-        Each iteration starts with the first rows: ``resume`` is for loaders.
-        """
-        epoch, self.epoch = self.epoch, self.epoch + 1
-        fresh = copy.copy(self)
-        fresh._starts_over = True
-        yield from rows_of_epoch(fresh, epoch)
-
-    def __repr__(self) -> str:
-        return f"ParallelStreamingDataset({', '.join(map(repr, self.datasets))})"
 
 
 class _TupleDelivery:

@@ -38,7 +38,7 @@ _REFERENCE_NBYTES = 8
 class Projection:
     """What the user asks for of a source's columns."""
 
-    columns: tuple[str, ...] | None
+    columns: tuple[str, ...]
     format: str
     fill_null: object
     ragged: tuple[str, ...]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import random
+import threading
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,6 @@ import numpy as np
 from antifreeze.core import ConfigError, step_seed
 from antifreeze.datasets._delivery import Batch, Delivery, Tracked
 from antifreeze.datasets._tracks import leaf_and_row
-from antifreeze.worker import FailureReason, UserError
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +64,17 @@ _NONE_HINT = "it must return something for every input; rows cannot be left out 
 
 def call(function: Callable[..., Any], *arguments: Any, what: str, position: int) -> Any:
     """Return what a function of the user returns; what it raises is a ``UserError``."""
+    # Imported where user code has failed: reading without it needs nothing of worker processes.
     try:
         result = function(*arguments)
     # Border: user code may raise anything, and StopIteration among it would end the epoch in silence.
     except BaseException as error:
+        from antifreeze.worker import UserError
+
         raise UserError(what, error, position=position, can_skip=position >= 0) from error
     if result is None:
+        from antifreeze.worker import FailureReason, UserError
+
         raise UserError(
             what,
             TypeError(_NONE_HINT),
@@ -165,7 +170,7 @@ class Transform:
     def at(self, moment: Moment) -> Callable[[Any, int], Any]:
         """Return a function of a value and its position in the batch: it is called for every row."""
         if self.owner is not None:
-            self.owner._in_epoch(moment.epoch)
+            self.owner.row_source.in_epoch(moment.epoch)
         function, more = self.function, ()
         if self.takes_generators:
             more = (moment.generators(same_in_every_epoch=self.same_in_every_epoch),)  # type: ignore[assignment]
@@ -262,6 +267,16 @@ class Transformed:
         return lambda i: transform(inner(i), i)
 
 
+_at_hand = threading.local()
+"""The row that a loader asks ``__getitem__`` of a subclass for: it was read already."""
+
+
+def row_at_hand(dataset: object, number: int) -> Callable[[], Any] | None:
+    """Return what makes a row of a dataset, if ``Asked`` has just asked the dataset for it."""
+    owner, wanted, make = getattr(_at_hand, "row", (None, -1, None))
+    return make if owner is dataset and wanted == number else None
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """Rows that ``__getitem__`` of the user's class gives. The row that it asks its base class for is at hand."""
@@ -270,15 +285,23 @@ class Asked:
     needs_tracks = True
 
     def rows(self, delivery: Delivery, batch: Batch, moment: Moment) -> Callable[[int], Any]:
-        dataset = self.dataset
-        dataset._in_epoch(moment.epoch)
+        source = self.dataset.row_source
+        source.in_epoch(moment.epoch)
 
         def row(i: int) -> Any:
-            number = dataset._number_of(leaf_and_row(_track(batch, i))[1])
+            number = source.number_of(leaf_and_row(_track(batch, i))[1])
             read = partial(delivery.row, batch, i)
-            return call(dataset._asked, number, read, what=f"dataset[{number}]", position=i)
+            return call(self._ask, number, read, what=f"dataset[{number}]", position=i)
 
         return row
+
+    def _ask(self, number: int, make: Callable[[], Any]) -> Any:
+        before = getattr(_at_hand, "row", (None, -1, None))
+        _at_hand.row = (self.dataset, number, make)
+        try:
+            return self.dataset[number]
+        finally:
+            _at_hand.row = before
 
 
 @dataclass(frozen=True, slots=True)

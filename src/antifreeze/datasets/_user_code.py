@@ -1,20 +1,35 @@
-"""The user's functions: what they are called with, and what is raised when they fail."""
+"""The user's functions: what they are called with, and what is raised when they fail.
+
+What belongs to worker processes is imported where user code runs: reading without user code needs none of it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from antifreeze.core import UserCodeError
 from antifreeze.datasets._delivery import Batch, Delivery
 from antifreeze.datasets._row_code import Moment, RowCode, call
 from antifreeze.ipc import Stage
-from antifreeze.pool import mixed_error
-from antifreeze.worker import FailureReason, TaskContext, UserError
+
+if TYPE_CHECKING:
+    from antifreeze.worker import TaskContext, UserError
 
 Name = Callable[[int], str]
 """Position in the epoch -> file and row, as text."""
+
+
+class RowBatch(NamedTuple):
+    """Rows that the user's functions are called with."""
+
+    delivery: Delivery
+    batch: Batch
+    num_rows: int
+    moment: Moment
+    skip: tuple[int, ...] = ()
+    """Positions of rows that are left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,76 +44,47 @@ class UserCode:
         """Whether there is nothing to do."""
         return self.code.is_empty and self.collate_fn is None
 
-    def apply(
-        self,
-        delivery: Delivery,
-        batch: Batch,
-        num_rows: int,
-        context: TaskContext,
-        moment: Moment,
-        skip: tuple[int, ...] = (),
-    ) -> Batch:
+    def apply(self, given: RowBatch, context: TaskContext) -> Batch:
         """Return the batch as the user's functions make it; None if no row was left."""
         if self.code.whole is not None and self.collate_fn is None:
-            made, num_rows = self._whole(delivery, batch, num_rows, context, moment, skip)
-            context.num_samples = num_rows
+            made, context.num_samples = self._whole(given, context)
             return made
-        rows = self.rows(delivery, batch, num_rows, context, moment, skip)
+        rows = self.rows(given, context)
         context.num_samples = len(rows)
-        return self._collated(self.collate_fn or delivery.collate, rows, context)
+        return self._collated(self.collate_fn or given.delivery.collate, rows, context)
 
-    def rows(
-        self,
-        delivery: Delivery,
-        batch: Batch,
-        num_rows: int,
-        context: TaskContext,
-        moment: Moment,
-        skip: tuple[int, ...] = (),
-    ) -> list[Any]:
+    def rows(self, given: RowBatch, context: TaskContext) -> list[Any]:
         """Return the rows of a batch as the user's functions make them."""
         if self.code.whole is None:
-            return self._rows(delivery, batch, num_rows, context, moment, skip)
-        made, num_rows = self._whole(delivery, batch, num_rows, context, moment, skip)
+            return self._rows(given, context)
+        made, num_rows = self._whole(given, context)
         if made is None:
             return []
-        skip = () if self.code.makes_rows else skip
+        skip = () if self.code.makes_rows else given.skip
         with context.timed(Stage.TRANSFORM):
             left = range(_num_rows(made, num_rows))
-            return [delivery.row(made, i) for i in context.samples(Stage.TRANSFORM, left, skip)]
+            return [given.delivery.row(made, i) for i in context.samples(Stage.TRANSFORM, left, skip)]
 
-    def _whole(
-        self,
-        delivery: Delivery,
-        batch: Batch,
-        num_rows: int,
-        context: TaskContext,
-        moment: Moment,
-        skip: tuple[int, ...],
-    ) -> tuple[Batch, int]:
+    def _whole(self, given: RowBatch, context: TaskContext) -> tuple[Batch, int]:
         """Return what the function of whole batches makes of a batch, and how many rows that batch had."""
         whole = self.code.whole
         assert whole is not None  # noqa: S101
+        batch, num_rows = given.batch, given.num_rows
         if self.code.makes_rows:
-            rows = self._rows(delivery, batch, num_rows, context, moment, skip)
-            batch, num_rows = self._collated(delivery.collate, rows, context), len(rows)
+            rows = self._rows(given, context)
+            batch, num_rows = self._collated(given.delivery.collate, rows, context), len(rows)
         if batch is None:
             return None, 0
         with context.timed(Stage.TRANSFORM):
-            return whole.at(moment)(batch, -1), num_rows
+            return whole.at(given.moment)(batch, -1), num_rows
 
-    def _rows(
-        self,
-        delivery: Delivery,
-        batch: Batch,
-        num_rows: int,
-        context: TaskContext,
-        moment: Moment,
-        skip: tuple[int, ...],
-    ) -> list[Any]:
-        rows, make = [], self.code.maker.rows(delivery, delivery.parted(batch), moment)
+    def _rows(self, given: RowBatch, context: TaskContext) -> list[Any]:
+        from antifreeze.worker import UserError
+
+        delivery = given.delivery
+        rows, make = [], self.code.maker.rows(delivery, delivery.parted(given.batch), given.moment)
         with context.timed(Stage.TRANSFORM):
-            for i in context.samples(Stage.TRANSFORM, range(num_rows), skip):
+            for i in context.samples(Stage.TRANSFORM, range(given.num_rows), given.skip):
                 try:
                     rows.append(make(i))
                 except UserError as error:
@@ -114,6 +100,8 @@ class UserCode:
 
 def inline_context() -> TaskContext:
     """Return a task context for functions that run in this thread, with random numbers that the caller has set."""
+    from antifreeze.worker import TaskContext
+
     return TaskContext(None, slot=0, num_workers=1, on_error="raise", seed=lambda *_: None)
 
 
@@ -124,6 +112,9 @@ def row_location(name: Name, first: int, step: int, position: int) -> str:
 
 def error_of(caught: UserError, place: str, step: int) -> UserCodeError:
     """Return the error for what the user's function raised in this process; raise what was meant for the process."""
+    from antifreeze.pool import mixed_error
+    from antifreeze.worker import FailureReason
+
     original = caught.error
     if isinstance(original, KeyboardInterrupt | SystemExit | GeneratorExit):
         raise original

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -23,7 +23,9 @@ from antifreeze.datasets._to_batch import (
     row_of,
 )
 from antifreeze.formats import Leaf, LeafKind
-from antifreeze.worker import CollateOwnTypes
+
+if TYPE_CHECKING:
+    from antifreeze.worker import CollateOwnTypes
 
 __all__ = ["collate", "finisher", "generator", "parted", "pin", "row_of", "with_own_types"]
 
@@ -95,6 +97,8 @@ def _explain(rows: Sequence[Any], key: str) -> None:
 
 def with_own_types() -> CollateOwnTypes | None:
     """Return a collate function that knows the types that the user has added to torch's, or None if there are none."""
+    from antifreeze.worker import CollateOwnTypes
+
     known: Mapping[Any, Any] = default_collate_fn_map
     own = {kind: function for kind, function in known.items() if _is_users(function)}
     return CollateOwnTypes(own) if own else None

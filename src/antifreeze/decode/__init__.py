@@ -2,14 +2,12 @@
 
 from antifreeze.decode._arena import Arena
 from antifreeze.decode._block import Arrays, ArrowRows, Block, Decoded
-from antifreeze.decode._combine import CombinedBlocks, Pairs, mixed, one_after_the_other, side_by_side
+from antifreeze.decode._combine import CombinedBlocks, Pairs, StridedBlocks, mixed, one_after_the_other, side_by_side
 from antifreeze.decode._produce import Blocks, InlineBlocks, Producer, Release
 from antifreeze.decode._rebatch import Rebatcher
 from antifreeze.decode._stream import Decoding, StreamReader
-from antifreeze.decode._strided import StridedBlocks
-from antifreeze.decode._thread_progress import ThreadProgress
+from antifreeze.decode._thread_progress import ThreadProgress, bounded
 from antifreeze.decode._threads import ThreadedBlocks
-from antifreeze.decode._watchdog import bounded
 
 __all__ = [
     "Arena",

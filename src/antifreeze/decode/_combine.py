@@ -1,4 +1,4 @@
-"""Combines the blocks of several datasets: mixed, side by side, or one after the other."""
+"""Combines the blocks of several datasets: mixed, side by side, or one after the other; or drops some of their rows."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from antifreeze.core import Location
 from antifreeze.decode._block import Block
 from antifreeze.decode._produce import Blocks, Release
-from antifreeze.distributed import Location
 from antifreeze.plan import Int64Array, Mix
 
 
@@ -65,6 +67,41 @@ class CombinedBlocks:
         """Stop what was started. May be called twice."""
         for source in self._sources:
             source.close()
+
+
+class StridedBlocks(CombinedBlocks):
+    """Every ``every``-th row of some blocks after the first ``skip``; with ``limit``, at most that many rows.
+
+    Drops what was delivered before, or belongs to another rank.
+    """
+
+    def __init__(self, blocks: Blocks, *, skip: int = 0, every: int = 1, limit: int | None = None) -> None:
+        super().__init__([blocks], iter(blocks))
+        self._next, self._every = skip, every
+        self._position = 0
+        self._left = limit
+
+    def __next__(self) -> Block:
+        while self._left is None or self._left > 0:
+            block = super().__next__()
+            first, stop = self._next - self._position, block.num_rows
+            self._position += block.num_rows
+            if first >= stop:
+                continue
+            rows = np.arange(first, stop, self._every)[: self._left]
+            self._next += len(rows) * self._every
+            if self._left is not None:
+                self._left -= len(rows)
+            return block.slice(first, first + len(rows)) if self._every == 1 else block.take(rows)
+        raise StopIteration
+
+    def is_ready(self) -> bool:
+        """Return True if the next block, or the end, is available without waiting. All its rows may be dropped."""
+        return self._left == 0 or super().is_ready()
+
+    def hold(self, num_rows: int) -> Release:
+        """Count rows, and the dropped rows between them, until they are released."""
+        return super().hold(num_rows * self._every)
 
 
 def mixed(sources: list[Blocks], mix: Mix, positions: Callable[[int], Int64Array], first_block: int) -> CombinedBlocks:

@@ -7,13 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from antifreeze.core import TooLarge
+from antifreeze.core import Location, TooLarge
 from antifreeze.decode._arena import Arena
 from antifreeze.decode._block import Block, Decoded, Scatter
-from antifreeze.decode._budget import OpenBudget
-from antifreeze.decode._stream import Decoding, StreamReader
+from antifreeze.decode._stream import Decoding, OpenBudget, StreamReader
 from antifreeze.decode._thread_progress import WAIT, ThreadProgress, location_of, spent
-from antifreeze.distributed import Location
 from antifreeze.plan import Order, ReadTask, Span
 
 

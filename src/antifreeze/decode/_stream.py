@@ -1,4 +1,4 @@
-"""A stream of fragments, decoded sequentially, that can be paused and resumed."""
+"""A stream of fragments, decoded sequentially, that can be paused and resumed; and what all streams may hold open."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pyarrow as pa
 
 from antifreeze.core import File, Format, Fragment, ManifestError, ReadLimits
 from antifreeze.decode._block import Decoded
-from antifreeze.decode._budget import OpenBudget
 from antifreeze.decode._thread_progress import ThreadProgress
 from antifreeze.formats import PieceLocation
 from antifreeze.plan import Int64Array
 from antifreeze.storage import check_file
 
 _LARGE_PAGE = 4 << 20
+_WAIT_INTERVAL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -173,3 +173,44 @@ class StreamReader:
         finally:
             self._reading.release()
         return was_open
+
+
+class OpenBudget:
+    """Limits the memory that the open fragments of an epoch hold together. Used by all its decoder threads.
+
+    A shuffled epoch has several fragments open at a time, and each holds a page and a dictionary of every column. How
+    many can be open was planned from footers, which do not give the size of a page. So the actual memory of a fragment
+    is counted when it is opened. If it does not fit, fragments that are not being read are closed. Their readers reopen
+    them and skip to where they were: slower, but the same rows.
+
+    Guarantees: nothing waits for the consumer or for another stream, so no order of events can deadlock. A thread waits
+    only while others are inside a decode, which ends. Open fragments never exceed the limit, except when a single
+    fragment does: it is opened anyway if nothing else is open.
+    """
+
+    def __init__(self, limit_nbytes: int) -> None:
+        self._limit = limit_nbytes
+        self._changed = threading.Condition()
+        self._held: dict[StreamReader, int] = {}
+
+    def reserve(self, reader: StreamReader, nbytes: int) -> None:
+        """Reserve memory for a fragment that a reader is about to open. The reader must hold nothing."""
+        while others := self._try_reserve(reader, nbytes):
+            # Order: outside of the lock, because evicting releases. The first opened has the least left to read.
+            if not any(other.try_evict() for other in others):
+                with self._changed:
+                    self._changed.wait(_WAIT_INTERVAL_S)
+
+    def _try_reserve(self, reader: StreamReader, nbytes: int) -> list[StreamReader]:
+        """Reserve memory, or return the readers that hold it."""
+        with self._changed:
+            if self._held and sum(self._held.values()) + nbytes > self._limit:
+                return list(self._held)
+            self._held[reader] = nbytes
+            return []
+
+    def release(self, reader: StreamReader) -> None:
+        """Release the memory of a reader, if it reserved any."""
+        with self._changed:
+            if self._held.pop(reader, None) is not None:
+                self._changed.notify_all()

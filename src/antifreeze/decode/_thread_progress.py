@@ -1,20 +1,25 @@
-"""Records what each decoder thread is doing, so that a stall can be located."""
+"""Records what each decoder thread is doing, so that a stall is noticed and located."""
 
 from __future__ import annotations
 
 import linecache
 import resource
 import sys
+import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-from antifreeze.core import read_regular
-from antifreeze.distributed import Location
+from antifreeze.core import DaemonCall, Location, Stalled, read_regular
+from antifreeze.distributed import RankStatus, watch_ranks
+
+T = TypeVar("T")
 
 WAIT, DONE = "wait for room", "done"
 _WAITS, _WORKS = (WAIT, DONE), ("open", "decode", "convert")
 _LONG_S = 0.1
+_CHECK_INTERVAL_S = 0.5
 _MAX_SOURCE_NBYTES = 4 << 20
 
 
@@ -94,3 +99,57 @@ def describe(note: ThreadProgress) -> str:
         code = _line_of(frame.f_code.co_filename, frame.f_lineno)
         line = f"; at {frame.f_code.co_filename}:{frame.f_lineno} {code}"
     return f"{note.name}: {note.stage}{where} for {time.monotonic() - note.since_s:.1f} s{line}"
+
+
+class StallTimer:
+    """Detects when no thread has made progress for too long."""
+
+    def __init__(self, notes: Sequence[ThreadProgress], limit_s: float) -> None:
+        self._notes, self._limit_s = notes, limit_s
+        self._moves, self._since_s = -1, time.monotonic()
+        self.interval_s = min(_CHECK_INTERVAL_S, limit_s / 4)
+        """How long to wait between checks."""
+
+    def check(self) -> None:
+        """Raise ``Stalled`` if no thread has made progress for the limit. Waiting for room is not progress."""
+        moves = sum(note.moves for note in self._notes if note.stage != WAIT)
+        now_s = time.monotonic()
+        if moves != self._moves:
+            self._moves, self._since_s = moves, now_s
+        elif now_s - self._since_s >= self._limit_s:
+            silent_s = now_s - self._since_s
+            raise Stalled(
+                f"no decoder thread has made progress for {silent_s:.1f} s:",
+                lines=[describe(note) for note in self._notes],
+                hint="check the file named above: a read that never returns is a dead disk, network mount or object "
+                "store; set timeout= to change how long to wait",
+                silent_s=silent_s,
+            )
+
+
+class _BoundedWork:
+    """Status of the function for other ranks."""
+
+    def __init__(self, note: ThreadProgress) -> None:
+        self._note, self._since_s = note, time.monotonic()
+
+    def status(self) -> RankStatus:
+        waited_s = time.monotonic() - self._since_s
+        return RankStatus(0, 0, waited_s, waited_s, location_of([self._note]))
+
+
+def bounded(work: Callable[[ThreadProgress], T], limit_s: float) -> T:
+    """Return the result of ``work``, or raise ``Stalled`` if it makes no progress for the limit."""
+    note = ThreadProgress("decoder thread")
+
+    def run() -> T:
+        note.thread_id = threading.get_ident()
+        return work(note)
+
+    call = DaemonCall(run, "antifreeze-first-look")
+    timer, watched = StallTimer([note], limit_s), _BoundedWork(note)
+    with watch_ranks(watched, _BoundedWork.status):
+        while not call.wait(timer.interval_s):
+            timer.check()
+    call.join(timer.interval_s)
+    return call.outcome()

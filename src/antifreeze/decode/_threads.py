@@ -13,12 +13,10 @@ from collections import deque
 from collections.abc import Iterator
 from functools import partial
 
-from antifreeze.core import ConfigError, Deadline, Stalled
+from antifreeze.core import ConfigError, Deadline, Location, Stalled
 from antifreeze.decode._block import Decoded
 from antifreeze.decode._produce import Producer, Release
-from antifreeze.decode._thread_progress import DONE, WAIT, ThreadProgress, location_of, spent
-from antifreeze.decode._watchdog import StallTimer
-from antifreeze.distributed import Location
+from antifreeze.decode._thread_progress import DONE, WAIT, StallTimer, ThreadProgress, location_of, spent
 from antifreeze.plan import FlightLimits, InFlight, ReadTask, may_begin, may_decode, may_start
 
 _WAIT_INTERVAL_S = 0.5  # how often a waiting thread checks again, in case a wakeup was lost

@@ -1,14 +1,10 @@
 """Why something stalled or exited: evidence, causes and the report."""
 
-from antifreeze.diagnosis._causes import Cause, describe_exit
+from antifreeze.diagnosis._causes import Cause
 from antifreeze.diagnosis._control_groups import memory_groups, memory_limits, oom_kills
-from antifreeze.diagnosis._evidence import NO_TARGET, STARTING, Evidence, Finding, Target, TargetKind
-from antifreeze.diagnosis._findings import find_cause
+from antifreeze.diagnosis._findings import STARTING, Evidence, Finding, ProcSnapshot, Target, TargetKind, find_cause
+from antifreeze.diagnosis._history import History
 from antifreeze.diagnosis._policy import (
-    ENOUGH_SAMPLES,
-    SLOWEST_FACTOR,
-    STOPPED_S,
-    USER_SLOWEST_FACTOR,
     Beat,
     Kill,
     StallLimits,
@@ -17,12 +13,10 @@ from antifreeze.diagnosis._policy import (
     loading_s,
     loading_still_s,
     loading_warn_s,
-    patience_s,
     warn_after_s,
 )
 from antifreeze.diagnosis._proc import (
     Counters,
-    ProcSnapshot,
     evidence_of,
     read_counters,
     read_proc,
@@ -30,35 +24,32 @@ from antifreeze.diagnosis._proc import (
     state_of,
 )
 from antifreeze.diagnosis._report import MAX_SKIPS, STAGES, Report, Restart, Skip, advice
+from antifreeze.diagnosis._skip_log import SkipLog, open_skip_log
 from antifreeze.diagnosis._stack import Frame, is_ours, is_standard, is_user, parse_stack, user_frames
 
 __all__ = [
     "Beat",
     "Cause",
     "Counters",
-    "ENOUGH_SAMPLES",
     "Evidence",
     "Finding",
     "Frame",
+    "History",
     "Kill",
     "MAX_SKIPS",
-    "NO_TARGET",
     "ProcSnapshot",
     "Report",
     "Restart",
-    "SLOWEST_FACTOR",
     "STAGES",
     "STARTING",
-    "STOPPED_S",
     "Skip",
+    "SkipLog",
     "StallLimits",
     "Target",
     "TargetKind",
-    "USER_SLOWEST_FACTOR",
     "Warn",
     "advice",
     "decide",
-    "describe_exit",
     "evidence_of",
     "find_cause",
     "is_ours",
@@ -70,8 +61,8 @@ __all__ = [
     "memory_groups",
     "memory_limits",
     "oom_kills",
+    "open_skip_log",
     "parse_stack",
-    "patience_s",
     "read_counters",
     "read_proc",
     "rss_of",

@@ -13,9 +13,134 @@ What is asked, in this order:
 
 from __future__ import annotations
 
+import enum
+from dataclasses import dataclass
+
 from antifreeze.diagnosis._causes import CRASHES, Cause, describe_exit
-from antifreeze.diagnosis._evidence import STARTING, Evidence, Finding, TargetKind
-from antifreeze.diagnosis._stack import called_by_user, user_frames
+from antifreeze.diagnosis._stack import Frame, called_by_user, user_frames
+
+STARTING = frozenset({"start", "starting", "started", "load", "init"})
+"""The stages before the first task."""
+
+
+class TargetKind(enum.StrEnum):
+    """What kind of object a descriptor refers to."""
+
+    UNKNOWN = enum.auto()
+    FILE = enum.auto()
+    PIPE = enum.auto()
+    PEER = enum.auto()
+    """A socket that is connected to an address."""
+    SOCKET = enum.auto()
+    """Any other socket: one that listens, that leads to a process of this machine, or whose peer is not known."""
+    TIMER = enum.auto()
+    EVENT = enum.auto()
+    """An object of the kernel without a file, such as an eventfd."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a system call is about: the object behind its descriptor."""
+
+    kind: TargetKind = TargetKind.UNKNOWN
+    text: str = ""
+    """For messages: a path, ``pipe:[5]``, ``socket to 10.0.0.1:443``."""
+
+    @property
+    def is_socket(self) -> bool:
+        """True for sockets of every kind."""
+        return self.kind in (TargetKind.PEER, TargetKind.SOCKET)
+
+
+NO_TARGET = Target()
+"""The call has no descriptor, or it could not be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcSnapshot:
+    """What is read when something is wrong: where a thread is."""
+
+    state: str = ""
+    """The letter of ``/proc/<pid>/stat``; empty when it could not be read."""
+    wchan: str = ""
+    syscall: str = ""
+    """The system call that the thread is in; its number where the name is not known."""
+    syscall_fd: int = -1
+    syscall_target: Target = NO_TARGET
+    """What the descriptor refers to that the call was given."""
+    threads: int = 0
+    children: int = 0
+    wakes: int = 0
+    """How often the thread has begun to wait."""
+    arguments: tuple[int, ...] = ()
+    """What the call was given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence(ProcSnapshot):
+    """All that is known of a worker at the time of a finding, with where its main thread is. What is not is empty."""
+
+    pid: int = 0
+    exit_code: int | None = None
+    """Negative: the signal that ended it. None: it lives."""
+    orphaned: bool = False
+    """True if the process that it was forked from is gone, so that its exit code is lost."""
+    oom_kills: int = 0
+    """How far the kernel's counters of out-of-memory kills went up."""
+    cpu_share: float = 0.0
+    """Seconds of CPU per second, over the time it was watched."""
+    moved_bytes: int = 0
+    changing: bool = False
+    """True if it was seen in different calls: it waits often, not long."""
+    rss_nbytes: int = 0
+    rss_limit_nbytes: int = 0
+    """What it may hold; 0: no limit."""
+    stage: str = ""
+    """The name of the stage in its board record, in any case; one of ``STARTING`` before the first task."""
+    frames: tuple[Frame, ...] = ()
+    """The Python stack of the main thread, innermost first."""
+    forked: bool = False
+    """True if it is a copy of the trainer, made by ``fork``."""
+    nobody_wakes: bool = False
+    """True if it waits for a lock of the same process that none of its threads could release."""
+    libraries: tuple[str, ...] = ()
+    """The native libraries that the waiting thread has called into, innermost first."""
+    limit_s: float | None = None
+    """How much longer the call waits at most; infinite: it has no limit. None: not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A cause, with what speaks for it."""
+
+    cause: Cause
+    evidence_lines: tuple[str, ...]
+    """For messages. Nothing that the title says is repeated here."""
+    exit_code: int | None = None
+    frame: Frame | None = None
+    """The innermost line of user code that the main thread was on, if it is known."""
+    words: str = ""
+    """What the worker does, where the title of the cause would not be true."""
+    advice: str = ""
+    """What to do about it, where more is known than the cause."""
+
+    @property
+    def title(self) -> str:
+        """What the worker did, for a message; with the name of the signal if one has ended it."""
+        if self.words:
+            return self.words
+        if self.exit_code is None or self.cause is Cause.OUT_OF_MEMORY:
+            return self.cause.title
+        was_killed = self.exit_code < 0 and -self.exit_code not in CRASHES
+        return f"was {describe_exit(self.exit_code)}" if was_killed else describe_exit(self.exit_code)
+
+    @property
+    def hint(self) -> str:
+        """What to do about it."""
+        return self.advice or self.cause.hint
+
+
+# -- the rules --------------------------------------------------------------------------------------------------------
 
 BUSY_SHARE = 0.5
 """A process that uses this much of a core computes."""
@@ -69,29 +194,15 @@ _SPAWNS = _words("vfork clone clone3")
 _AMBIGUOUS = _words("futex futex_wait poll ppoll select pselect6 epoll_wait epoll_pwait epoll_pwait2")
 """Calls that waits of several kinds end in: here the Python stack knows more."""
 
-_CHANNELS: tuple[tuple[str, Cause], ...] = (
-    ("nanosleep", Cause.SLEEPING),
-    ("futex", Cause.LOCK),
-    ("fcntl_setlk", Cause.LOCK),
-    ("locks_lock", Cause.LOCK),
-    ("flock", Cause.LOCK),
-    ("pipe_write", Cause.FULL_PIPE),
-    ("pipe_read", Cause.CHILD),
-    ("do_wait", Cause.CHILD),
-    ("wait_woken", Cause.NETWORK),
-    ("sk_wait", Cause.NETWORK),
-    ("skb_wait", Cause.NETWORK),
-    ("csk_accept", Cause.NETWORK),
-    ("unix_stream", Cause.NETWORK),
-    ("ep_poll", Cause.NETWORK),
-    ("poll_schedule", Cause.NETWORK),
-    ("do_select", Cause.NETWORK),
-    ("nfs", Cause.FILE),
-    ("rpc_wait", Cause.FILE),
-    ("fuse", Cause.FILE),
-    ("request_wait_answer", Cause.FILE),
-    ("folio_wait", Cause.FILE),
-    ("io_schedule", Cause.FILE),
+_CHANNELS = _by_word(
+    {
+        Cause.SLEEPING: "nanosleep",
+        Cause.LOCK: "futex fcntl_setlk locks_lock flock",
+        Cause.FULL_PIPE: "pipe_write",
+        Cause.CHILD: "pipe_read do_wait",
+        Cause.NETWORK: "wait_woken sk_wait skb_wait csk_accept unix_stream ep_poll poll_schedule do_select",
+        Cause.FILE: "nfs rpc_wait fuse request_wait_answer folio_wait io_schedule",
+    }
 )
 """Parts of names of kernel functions, from the particular to the general."""
 
@@ -99,20 +210,14 @@ _PROMPTS = ("/pdb.py", "/bdb.py", "/IPython/", "/pydevd", "/debugpy/", "/ipdb/")
 """Parts of the files of debuggers that people talk to."""
 
 # Order: a client of a network service waits in threading.Event for its own event loop. It is the network it waits for.
-_LIBRARIES: tuple[tuple[Cause, frozenset[str]], ...] = (
-    (Cause.CHILD, _words("/subprocess.py /multiprocessing/connection.py /multiprocessing/popen_")),
-    (
-        Cause.NETWORK,
-        _words(
-            "/fsspec/asyn.py /aiohttp/ /urllib3/ /botocore/ /requests/ /http/client.py /ssl.py /socket.py /asyncio/"
-        ),
-    ),
-    (
-        Cause.LOCK,
-        _words(
-            "/threading.py /multiprocessing/synchronize.py /concurrent/futures/ /queue.py importlib._bootstrap>:acquire"
-        ),
-    ),
+_LIBRARIES = _by_word(
+    {
+        Cause.CHILD: "/subprocess.py /multiprocessing/connection.py /multiprocessing/popen_",
+        Cause.NETWORK: """/fsspec/asyn.py /aiohttp/ /urllib3/ /botocore/ /requests/ /http/client.py /ssl.py /socket.py
+            /asyncio/""",
+        Cause.LOCK: """/threading.py /multiprocessing/synchronize.py /concurrent/futures/ /queue.py
+            importlib._bootstrap>:acquire""",
+    }
 )
 """Parts of ``file:function`` of the libraries that user code has called."""
 
@@ -191,12 +296,16 @@ def _wait(evidence: Evidence) -> Cause:
         return Cause.FORK
     if call in _READS | _WRITES:
         return _transfer(evidence, writes=call in _WRITES)
-    by_channel = next((cause for part, cause in _CHANNELS if part in evidence.wchan), Cause.UNKNOWN)
-    cause = _CALLS.get(call, by_channel)
+    cause = _CALLS.get(call) or _by_part(_CHANNELS, evidence.wchan, Cause.UNKNOWN)
     if cause is not Cause.UNKNOWN and (call not in _AMBIGUOUS or evidence.syscall_target.is_socket):
         return cause
     text = "\n".join(f"{frame.file}:{frame.function}" for frame in called_by_user(evidence.frames))
-    return next((found for found, parts in _LIBRARIES if any(part in text for part in parts)), cause)
+    return _by_part(_LIBRARIES, text, cause)
+
+
+def _by_part(table: dict[str, Cause], text: str, otherwise: Cause) -> Cause:
+    """Return the cause of the first entry that is a part of a text."""
+    return next((cause for part, cause in table.items() if part in text), otherwise)
 
 
 def _transfer(evidence: Evidence, *, writes: bool) -> Cause:
@@ -206,8 +315,7 @@ def _transfer(evidence: Evidence, *, writes: bool) -> Cause:
         return Cause.INPUT
     if writes and (kind is TargetKind.PIPE or evidence.syscall_fd in (1, 2)):
         return Cause.FULL_PIPE
-    by_channel = next((cause for part, cause in _CHANNELS if part in evidence.wchan), Cause.UNKNOWN)
-    return _BY_TARGET.get(kind, by_channel)
+    return _BY_TARGET.get(kind) or _by_part(_CHANNELS, evidence.wchan, Cause.UNKNOWN)
 
 
 def _is_starting(evidence: Evidence) -> bool:

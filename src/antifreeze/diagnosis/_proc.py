@@ -11,13 +11,13 @@ import platform
 import re
 import socket
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from antifreeze.core import PROC, children_of, children_of_thread, natural, pairs_of, read_proc_file, stat_of
-from antifreeze.diagnosis._evidence import NO_TARGET, Evidence, Target, TargetKind
+from antifreeze.diagnosis._findings import NO_TARGET, Evidence, ProcSnapshot, Target, TargetKind
 from antifreeze.diagnosis._syscalls import EPOLL, TAKES_FD, syscall_name
 
 _FAMILY = 16  # of a worker that has started many programs, these are enough to see that something moves
@@ -42,23 +42,6 @@ class Counters:
     def moved_since(self, before: Counters, noise_s: float = 0.0) -> bool:
         """True if CPU time, beyond ``noise_s``, or bytes have grown since ``before``."""
         return self.cpu_s > before.cpu_s + noise_s or self.moved_bytes > before.moved_bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcSnapshot:
-    """What is read when something is wrong: where a thread is."""
-
-    state: str = ""
-    wchan: str = ""
-    syscall: str = ""
-    syscall_fd: int = -1
-    syscall_target: Target = NO_TARGET
-    threads: int = 0
-    children: int = 0
-    wakes: int = 0
-    """How often the thread has begun to wait."""
-    arguments: tuple[int, ...] = ()
-    """What the call was given."""
 
 
 def read_counters(pid: int, *, alone: bool = False, proc: Path = PROC) -> Counters | None:
@@ -123,19 +106,14 @@ def evidence_of(
     seen = after or before
     cpu_s = after.cpu_s - before.cpu_s if before and after else 0.0
     moved_bytes = after.moved_bytes - before.moved_bytes if before and after else 0
+    where = {field.name: getattr(second_look, field.name) for field in fields(ProcSnapshot)}
     return Evidence(
         pid=pid,
-        state=second_look.state,
-        wchan=second_look.wchan,
-        syscall=second_look.syscall,
-        syscall_fd=second_look.syscall_fd,
-        syscall_target=second_look.syscall_target,
         cpu_share=max(0.0, cpu_s / interval_s) if interval_s > 0 else 0.0,
         moved_bytes=max(0, moved_bytes),
         changing=_changing(first_look, second_look),
-        threads=second_look.threads,
-        children=second_look.children,
         rss_nbytes=seen.rss_nbytes if seen else 0,
+        **where,
         **known,
     )
 

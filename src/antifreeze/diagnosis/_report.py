@@ -122,6 +122,8 @@ class Report:
     """Notes about slow workers."""
     per_worker_load: str = ""
     """Why each worker loads the dataset for itself; empty if one process loads it for all of them."""
+    carried: tuple[str, ...] = ()
+    """What workers got besides plain data: handles that they opened again, replaced functions, settings of modules."""
     persistent_workers: bool = False
     """The ``persistent_workers`` of the loader."""
 
@@ -259,6 +261,8 @@ def _sections(report: Report) -> Iterator[tuple[str, list[str]]]:
     yield "workers", [f"{report.num_workers} on {_count(report.cores, 'core')}" + (f": {stages}" if stages else "")]
     if report.per_worker_load:
         yield "start", [f"each worker imports and loads for itself, because {report.per_worker_load}"]
+    if report.carried:
+        yield "carried", [*report.carried[:_SHOWN], *_rest(len(report.carried), _SHOWN)]
     if report.worker_memory:
         yield "memory", [", ".join(map(_size, report.worker_memory))]
     if report.batch_nbytes:

@@ -1,12 +1,10 @@
 """Which rank this process is, and what ranks tell each other."""
 
 from antifreeze.distributed._exchange import Watched, watch_ranks
-from antifreeze.distributed._launchers import local_rank_of
-from antifreeze.distributed._rank_discovery import Ranks, find_ranks, resolve
-from antifreeze.distributed._record import SILENT_S, WARN_S, Location, RankStatus, Trouble
+from antifreeze.distributed._rank_discovery import Ranks, find_ranks, local_rank_of, resolve
+from antifreeze.distributed._record import SILENT_S, WARN_S, RankStatus, Trouble
 
 __all__ = [
-    "Location",
     "RankStatus",
     "Ranks",
     "SILENT_S",

@@ -44,7 +44,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Self, TypeVar
 
 from antifreeze.core import get_logger, pid_namespace, stat_of
-from antifreeze.distributed._rank_discovery import distributed_module, local_rank
+from antifreeze.distributed._rank_discovery import distributed_module, local_rank_of
 from antifreeze.distributed._rank_judge import RankProblem, RankVerdict, Told, concerning, judge
 from antifreeze.distributed._rank_messages import LogThrottle, say, say_store
 from antifreeze.distributed._record import (
@@ -167,7 +167,7 @@ class RankExchange:
     """What one rank writes, reads and logs. Used by one thread; it has no clock, and blocks for ``_ANSWER_S``."""
 
     def __init__(self, store: JobStore, told: Told, rank: int, world_size: int) -> None:
-        self.reader = StoreReader(rank, world_size, local_rank())
+        self.reader = StoreReader(rank, world_size, local_rank_of(os.environ))
         self.store = store
         self._told = told
         self._throttle = LogThrottle()

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from antifreeze.core import one_line
+from antifreeze.core import Location, one_line
 from antifreeze.distributed._store import MAX_READ_NBYTES, rank_key
 
 WARN_S = 10.0
@@ -27,20 +27,6 @@ _QUERY = re.compile(r"\?[^\s'\"]*")
 _USER = re.compile(r"(?<=://)[^\s/'\"]*@")
 _SUSPICIOUS = re.compile(r"[^\w ,./()'-]|[\w./-]{24}|(?i:token|key|passw|secret|auth|pwd)|\W-")
 MAX_NUMBER = 1 << 62
-
-
-class Location(NamedTuple):
-    """What a loader waits for, as messages name it."""
-
-    worker: str = ""
-    """Who: ``worker 1 (pid 99)``, ``decoder thread 0``."""
-    stage: str = ""
-    what: str = ""
-    """The file, the row, the sample."""
-    still_s: float = 0.0
-    """For how long it has made no progress."""
-    line: str = ""
-    """The line of Python that it is on, if that is known."""
 
 
 class Trouble(NamedTuple):

@@ -25,7 +25,7 @@ Guarantees:
 - No program that user code started outlives the trainer for long. When it exits, the kernel sends SIGCONT to the fork
   server, which wakes it even if it is stopped. It kills its children; their descendants become its children, because it
   is a subreaper, and are killed next, until none is left. When a worker or a branch exits earlier, its parent does the
-  same with what it leaves behind (see ``_orphans``).
+  same with what it leaves behind.
 
 Assumptions. Linux, for parent-death signals, subreapers and the fork safety check; elsewhere workers are forked from
 the fork server only. The libraries that the fork server imports start no thread, given one BLAS thread.
@@ -38,6 +38,19 @@ the fork server only. The libraries that the fork server imports start no thread
 # Tried: SIGKILL for the fork server as well when the trainer exits. Only the fork server knows the programs that
 # workers have started, and they survived.
 # Rejected: checking Python's threads only. Native thread pools (OpenMP, Rayon) have no Python threads.
+#
+# Programs that user code left behind. One that a worker started with ``start_new_session=True`` or ``setsid`` is in no
+# process group of ours, gets no signal when its parent exits, and would outlive the worker, the trainer and the job.
+# So every process of the tree is a subreaper (Linux): when a process exits, its children are reparented to the nearest
+# ancestor that is a subreaper. A running worker keeps what it has started, and what its programs have left behind. When
+# the worker exits, all of that is reparented to the process that forked it, which knows its own children: any other
+# child is an orphan, and is killed. Then the children of the orphan follow, and so on.
+# Order: the kernel reparents children before it reports the exit to the parent. So the orphans of a worker are visible
+# as soon as the worker was reaped, and there is no need to look for them at other times.
+# Tried: process groups and sessions alone. ``start_new_session=True`` leaves both.
+# Tried: only the fork server as a subreaper. It cannot distinguish a daemon that a running worker has just started from
+# what a lost worker has left behind, and would kill the helper of a running worker.
+# Known limitation: if the fork server itself is killed (SIGKILL), its orphans go to init, and can no longer be found.
 # Rejected: importing the user's modules in the fork server. One that starts a thread would spoil it for all loaders.
 # Rejected: loading a changed dataset into the old template. Both would be in memory, which would grow with every epoch.
 
@@ -58,7 +71,6 @@ from typing import Any, NoReturn
 
 from antifreeze.core import one_line, own_children, own_descriptors, seconds
 from antifreeze.forkserver._fork_safety import why_not_to_fork
-from antifreeze.forkserver._orphans import adopt_orphans, kill_process
 from antifreeze.forkserver._requests import (
     Branch,
     Exited,
@@ -78,7 +90,7 @@ LINGER_S = seconds(os.environ.get("ANTIFREEZE_FORKSERVER_LINGER_S", ""), 1.5)
 _POLL_INTERVAL_S = 0.25
 _REAP_TIMEOUT_S = 10.0
 """How long the fork server tries to kill what is left when the trainer is gone: a dead disk can block a process."""
-_PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_TIMERSLACK = 1, 15, 29
+_PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_TIMERSLACK, _PR_SET_CHILD_SUBREAPER = 1, 15, 29, 36
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _LARGE_NBYTES, _KEPT_NBYTES = 32 << 20, 64 << 20
 
@@ -117,6 +129,12 @@ def end_with_parent(parent_pid: int, number: int = signal.SIGKILL) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
     if os.getppid() != parent_pid:
         os._exit(0)
+
+
+def adopt_orphans() -> None:
+    """Make this process a subreaper: the parent of all orphans among its descendants."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def keep_freed_memory() -> None:
@@ -281,7 +299,7 @@ class _Server:
                 self._programs.update(self._unknown_children())
                 continue
             for orphan in self._unknown_children():
-                kill_process(orphan)
+                _kill_process(orphan)
             token = self._tokens.pop(pid, None)
             if token is None:
                 continue  # an orphan, or the branch of a branch that was killed
@@ -310,7 +328,7 @@ class _Server:
         while self._is_root and time.monotonic() < end_s:
             # Order: killed processes leave their children to us; these are killed and reaped in a later turn.
             for pid in own_children():
-                kill_process(pid)
+                _kill_process(pid)
             try:
                 while reaped := os.waitpid(-1, os.WNOHANG)[0]:
                     _kill_programs_of(reaped)
@@ -372,3 +390,9 @@ def kill_group(pid: int) -> None:
     for kill in (os.killpg, os.kill):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             kill(pid, signal.SIGKILL)
+
+
+def _kill_process(pid: int) -> None:
+    """Kill one process. A child that was not reaped keeps its process ID, so no other process can be hit."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGKILL)

@@ -1,16 +1,23 @@
-"""Builds a manifest: reads all footers, compares them and adds them up."""
+"""Builds a manifest: reads all footers, finds the columns that all files share, and adds up their sizes."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from antifreeze.core import ColumnFacts, ConfigError, File, Manifest
+from antifreeze.core import ColumnFacts, ConfigError, File, Manifest, SchemaMismatch
 from antifreeze.formats._footers import Footer, KnownLayouts, read_footer
-from antifreeze.formats._schema_merge import agree, mismatch
 from antifreeze.formats._thread_pool import DaemonThreadPool
+
+_SHOWN = 5
+_HINT = (
+    "choose columns that all files share with columns=[...], write these files again with the same columns and types, "
+    "or read them as separate datasets"
+)
 
 
 def build_manifest(
@@ -33,7 +40,7 @@ def build_manifest(
     paths = [f"{base}/{file.path}" for file in listing_files]
     known = KnownLayouts()
     footers = DaemonThreadPool(lambda path: read_footer(path, known), paths, threads).run(advance)
-    agreement = agree(footers)
+    agreement = _agree(footers)
     schema = agreement.schema
     fragment_file, fragment_group, fragment_rows = array("q"), array("q"), array("q")
     for number, footer in enumerate(footers):
@@ -82,3 +89,120 @@ def _added_up(schema: pa.Schema, footers: Sequence[Footer]) -> tuple[ColumnFacts
         )
         for index, name in enumerate(names)
     )
+
+
+class _Agreement(NamedTuple):
+    """What files have in common, and where they differ."""
+
+    schema: pa.Schema
+    """The columns that all files have in the same type, in the order of the first file."""
+    model: int
+    differences: tuple[dict[str, str], ...]
+    file_difference: array[int]
+    """These three as in ``Manifest``."""
+
+
+def _agree(footers: Sequence[Footer]) -> _Agreement:
+    """Compare the columns of all files with those of the first that has rows.
+
+    The order of columns and whether they may hold nulls can differ. A file without rows may have a column of type
+    null, which is what writers make of an empty column.
+    """
+    model = next((i for i, footer in enumerate(footers) if sum(footer.group_rows)), 0)
+    schema = footers[model].schema
+    verdicts: dict[tuple[int, bool], int] = {}
+    numbers: dict[tuple[tuple[str, str], ...], int] = {}
+    file_difference = array("q")
+    for footer in footers:
+        empty = not any(footer.group_rows)
+        # By identity: files with equal schemas share the object, and the footers keep it alive.
+        key = (id(footer.schema), empty)
+        if key not in verdicts:
+            found = tuple(_differences(schema, footer.schema, empty).items())
+            verdicts[key] = numbers.setdefault(found, len(numbers)) if found else -1
+        file_difference.append(verdicts[key])
+    differences = tuple(map(dict, numbers))
+    contested = {name for found in differences for name in found}
+    names = [name for name in footers[0].schema.names if name not in contested]
+    filled = {id(footer.schema): footer.schema for footer in footers if any(footer.group_rows)}
+    if not all(other.field(name).equals(schema.field(name)) for other in filled.values() for name in names):
+        # The only remaining difference is where nulls are allowed.
+        fields = [_relaxed_field(schema.field(name)) for name in names]
+    else:
+        fields = [schema.field(name) for name in names]
+    return _Agreement(pa.schema(fields), model, differences, file_difference if differences else array("q"))
+
+
+def mismatch(manifest: Manifest, paths: Sequence[str], columns: Collection[str] | None = None) -> SchemaMismatch | None:
+    """Return the error for columns in which files differ, all of them or some; None if there are none."""
+    found = [
+        {name: words for name, words in difference.items() if columns is None or name in columns}
+        for difference in manifest.differences
+    ]
+    if not any(found):
+        return None
+    differing = {
+        path: list(found[number].values())
+        for path, number in zip(paths, manifest.file_difference, strict=False)
+        if number >= 0 and found[number]
+    }
+    model = paths[manifest.model]
+    if model in differing:
+        name = next(iter(found[manifest.file_difference[manifest.model]]))
+        hint = "give each column a unique name, or choose others with columns=; a batch is a dict of columns"
+        return SchemaMismatch(f"{model} has more than one column named {name!r}", hint=hint, file=model)
+    return _mismatch(model, len(paths), differing)
+
+
+def _differences(model: pa.Schema, other: pa.Schema, empty: bool) -> dict[str, str]:
+    """Return a description of each column in which a file differs from another."""
+    counts, known = Counter(other.names), Counter(model.names)
+    found = {name: f"{name!r} occurs {n} times" for name, n in (known | counts).items() if n > 1}
+    if other is model or other.equals(model):
+        return found
+    found |= {name: f"{name!r} is missing" for name in model.names if name not in counts}
+    found |= {field.name: f"{field.name!r} ({field.type}) is extra" for field in other if field.name not in known}
+    for field in other:
+        if field.name in found:
+            continue
+        wanted = model.field(field.name).type
+        null_column = empty and pa.types.is_null(field.type)
+        if not null_column and _relaxed(field.type) != _relaxed(wanted):
+            found[field.name] = f"{field.name!r} is {field.type}, not {wanted}"
+    return found
+
+
+def _mismatch(model: str, count: int, differing: dict[str, list[str]]) -> SchemaMismatch:
+    lines = [f"{path}: {', '.join(found)}" for path, found in list(differing.items())[:_SHOWN]]
+    if len(differing) > _SHOWN:
+        lines.append(f"and {len(differing) - _SHOWN:,} more files")
+    first = next(iter(differing))
+    return SchemaMismatch(
+        f"{len(differing):,} of {count:,} files do not have the columns of {model}:",
+        lines=[f"  {line}" for line in lines],
+        hint=_HINT,
+        file=first,
+        model=model,
+        files=tuple(differing),
+    )
+
+
+def _relaxed_field(field: Any) -> Any:
+    return pa.field(field.name, _relaxed(field.type), nullable=True)
+
+
+def _relaxed(kind: Any) -> Any:
+    """Return the type with nulls allowed at every level."""
+    types: Any = pa.types  # untyped, for the stubs of Arrow know only a part of this
+    if types.is_struct(kind):
+        return pa.struct([_relaxed_field(field) for field in kind])
+    if types.is_map(kind):
+        item: Any = _relaxed_field(kind.item_field)
+        return pa.map_(_relaxed(kind.key_type), item)
+    if types.is_fixed_size_list(kind):
+        return pa.list_(_relaxed_field(kind.value_field), kind.list_size)
+    if types.is_large_list(kind):
+        return pa.large_list(_relaxed_field(kind.value_field))
+    if types.is_list(kind):
+        return pa.list_(_relaxed_field(kind.value_field))
+    return kind

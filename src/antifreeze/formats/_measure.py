@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from antifreeze.formats._chunks import GroupChunks, GroupIndex, decode
+from antifreeze.formats._chunks import ChunkField, GroupChunks, GroupIndex, decode
 
 # A str or bytes object, beside its characters.
 _OBJECT_BYTES = 50
@@ -22,8 +22,6 @@ _MAX_CLAIMED = 2**48
 # What estimates are cut to: a claim of more is no better known.
 _MAX_ESTIMATED = 2.0**60
 
-# NumPy is slow on a few numbers, and a file can have a million row groups of one chunk: they are added up in blocks.
-_BLOCK_CHUNKS = 4096
 # A look at each of 10,000 chunks takes as long as Arrow needs to open a file of 20,000. Files with more are measured
 # by their first row groups.
 MAX_CHUNKS_MEASURED = 10_000
@@ -38,7 +36,7 @@ _Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Layout:
-    """A schema and how its columns are measured; files with equal schemas fraction one."""
+    """A schema and how its columns are measured; files with equal schemas share one."""
 
     schema: pa.Schema
     first_leaf: _Integers
@@ -153,9 +151,7 @@ def measure(layout: Layout, index: GroupIndex) -> Sizes:
     if is_known.all() or not rows:
         lengths = np.full_like(widths, 1 if rows else -1)
         return Sizes(nbytes=rows * widths, values=np.full_like(widths, rows), lengths=lengths)
-    total = _Total(layout)
-    total.add_all(index.first_groups)
-    found = total.result(rows, nbytes_in_file)
+    found = _added_up(layout, index.first_groups, rows, nbytes_in_file)
     return Sizes(
         nbytes=np.where(is_known, rows * widths, found.nbytes),
         values=np.where(is_known, rows, found.values),
@@ -163,78 +159,52 @@ def measure(layout: Layout, index: GroupIndex) -> Sizes:
     )
 
 
-class _Total:
-    """Adds up the chunks of each column."""
-
-    def __init__(self, layout: Layout) -> None:
-        columns = len(layout.first_leaf)
-        self._layout = layout
-        self._rows = self._nbytes_in_file = 0
-        # Floats hold all sums that honest files have, exactly, and do not overflow with the others.
-        self._nbytes, self._values = np.zeros(columns), np.zeros(columns)
-        self._is_wrong = np.zeros(columns, np.bool_)
-        # Values per row so far; -1 where it varies, -2 where nothing was seen.
-        self._lengths = np.full(columns, -2, np.int64)
-
-    def add_all(self, groups: Sequence[GroupChunks]) -> None:
-        """Add row groups: all of them, or the first."""
-        at_once = max(1, _BLOCK_CHUNKS // self._layout.num_leaves)
-        for start in range(0, len(groups), at_once):
-            self._add(groups[start : start + at_once])
-
-    def _add(self, groups: Sequence[GroupChunks]) -> None:
-        first = self._layout.first_leaf
-        widths = self._layout.widths
-        rows = np.array([[group.num_rows] for group in groups], np.int64)
-        counts = _table(group.raw_num_values for group in groups)
-        sizes = _table(group.raw_uncompressed_nbytes for group in groups)
-        wrong = (counts < rows) | (counts > _MAX_CLAIMED) | (sizes < 0) | (sizes > _MAX_CLAIMED)
-        wrong |= self._layout.is_flat_leaf & (counts != rows)
-        self._is_wrong |= np.logical_or.reduceat(wrong.any(axis=0), first)
-        objects = np.maximum(sizes, counts * float(_POINTERS_BYTES)) + counts * float(_OBJECT_BYTES)
-        nbytes = np.where(widths < 0, objects, counts * widths.astype(float))
-        values = np.add.reduceat(counts.astype(float), first, axis=1)
-        self._nbytes += np.add.reduceat(nbytes.sum(axis=0), first)
-        self._values += values.sum(axis=0)
-        self._rows += int(rows.sum())
-        self._nbytes_in_file += sum(group.total_byte_size for group in groups)
-        filled = rows[:, 0] > 0
-        if filled.any():
-            per_row, rest = np.divmod(values[filled], rows[filled])
-            self._add_lengths(np.where(rest == 0, np.minimum(per_row, _MAX_CLAIMED), -1).astype(np.int64))
-
-    def _add_lengths(self, lengths: _Integers) -> None:
-        smallest, largest = lengths.min(axis=0), lengths.max(axis=0)
-        one = np.where(smallest == largest, smallest, -1)
-        self._lengths = np.where((self._lengths == -2) | (self._lengths == one), one, -1)
-
-    def result(self, rows: int, nbytes_in_file: int) -> Sizes:
-        """Return the sizes; those of all row groups, if only some were added."""
-        nbytes, values, lengths = self._nbytes, self._values, np.maximum(self._lengths, -1)
-        if not self._rows:
-            self._is_wrong[:] = True
-        elif self._rows < rows:
-            lengths = np.where(self._layout.is_flat, lengths, -1)  # another length may follow
-            # By bytes, for row groups of equally many rows can differ in size.
-            fraction = nbytes_in_file / self._nbytes_in_file if self._nbytes_in_file else rows / self._rows
-            nbytes, values = (
-                nbytes * fraction,
-                np.where(self._layout.is_flat, rows, np.maximum(values * fraction, rows)),
-            )
-        # Chunks that cannot be true give a cautious guess: the column is all that the file holds, one byte per value.
-        objects = rows * float(_OBJECT_BYTES + _POINTERS_BYTES)
-        return Sizes(
-            nbytes=_whole(np.where(self._is_wrong, nbytes_in_file + objects, nbytes)),
-            values=_whole(np.where(self._is_wrong, max(rows, nbytes_in_file), values)),
-            lengths=np.where(self._is_wrong, -1, lengths),
-        )
+def _added_up(layout: Layout, groups: Sequence[GroupChunks], rows: int, nbytes_in_file: int) -> Sizes:
+    """Return the sizes of all columns from their chunks in the first row groups, or in all."""
+    first, widths = layout.first_leaf, layout.widths
+    group_rows = np.array([group.num_rows for group in groups], np.int64).reshape(-1, 1)
+    counts, sizes = (_table(layout, groups, field) for field in (ChunkField.NUM_VALUES, ChunkField.UNCOMPRESSED_NBYTES))
+    wrong = (counts < group_rows) | (counts > _MAX_CLAIMED) | (sizes < 0) | (sizes > _MAX_CLAIMED)
+    wrong |= layout.is_flat_leaf & (counts != group_rows)
+    is_wrong = np.logical_or.reduceat(wrong.any(axis=0), first)
+    # Floats hold all sums that honest files have, exactly, and do not overflow with the others.
+    objects = np.maximum(sizes, counts * float(_POINTERS_BYTES)) + counts * float(_OBJECT_BYTES)
+    nbytes = np.add.reduceat(np.where(widths < 0, objects, counts * widths.astype(float)).sum(axis=0), first)
+    group_values = np.add.reduceat(counts.astype(float), first, axis=1)
+    values, lengths = group_values.sum(axis=0), _lengths(group_values, group_rows)
+    seen_rows, seen_nbytes = int(group_rows.sum()), sum(group.total_byte_size for group in groups)
+    if not seen_rows:
+        is_wrong[:] = True
+    elif seen_rows < rows:
+        lengths = np.where(layout.is_flat, lengths, -1)  # another length may follow
+        # By bytes, for row groups of equally many rows can differ in size.
+        fraction = nbytes_in_file / seen_nbytes if seen_nbytes else rows / seen_rows
+        nbytes = nbytes * fraction
+        values = np.where(layout.is_flat, rows, np.maximum(values * fraction, rows))
+    # Chunks that cannot be true give a cautious guess: the column is all that the file holds, one byte per value.
+    guess = nbytes_in_file + rows * float(_OBJECT_BYTES + _POINTERS_BYTES)
+    return Sizes(
+        nbytes=_whole(np.where(is_wrong, guess, nbytes)),
+        values=_whole(np.where(is_wrong, max(rows, nbytes_in_file), values)),
+        lengths=np.where(is_wrong, -1, lengths),
+    )
 
 
-def _table(numbers: Iterable[Sequence[bytes | int]]) -> _Integers:
+def _table(layout: Layout, groups: Sequence[GroupChunks], field: ChunkField) -> _Integers:
     """Return one row per group, one column per leaf."""
-    rows = list(numbers)
-    flat = np.frombuffer(decode([number for row in rows for number in row]), np.int64)
-    return flat.reshape(len(rows), -1)
+    numbers = decode([number for group in groups for number in group.raw[field]])
+    return np.array(numbers, np.int64).reshape(len(groups), layout.num_leaves)
+
+
+def _lengths(values: _Floats, rows: _Integers) -> _Integers:
+    """Return the values per row of each column, if all groups with rows have the same number of them, else -1."""
+    filled = rows[:, 0] > 0
+    if not filled.any():
+        return np.full(values.shape[1], -1, np.int64)
+    per_row, rest = np.divmod(values[filled], rows[filled])
+    per_row = np.where(rest == 0, np.minimum(per_row, _MAX_CLAIMED), -1)
+    smallest = per_row.min(axis=0)
+    return np.where(smallest == per_row.max(axis=0), smallest, -1).astype(np.int64)
 
 
 def _whole(numbers: _Floats) -> _Integers:

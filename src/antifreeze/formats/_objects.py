@@ -7,48 +7,31 @@ from typing import Any
 
 import pyarrow.types as pt
 
-from antifreeze.formats._fills import Misfit, python_fill
 from antifreeze.formats._leaves import ArrowArray, ArrowType, is_listy, plain
-from antifreeze.formats._scalars import NullFound, unwrapped
+from antifreeze.formats._scalars import Misfit, NullFound, python_fill, unwrapped
 
 Walk = Callable[[Any], Any]
 
 
-def _refuse() -> Any:
-    raise NullFound
+def _unless_null(walk: Walk, make_fill: Callable[[], Any] | None) -> Walk:
+    """Return a function that fills None, or refuses it, and gives all else to ``walk``."""
 
+    def walk_or_fill(value: Any) -> Any:
+        if value is not None:
+            return walk(value)
+        if make_fill is None:
+            raise NullFound
+        return make_fill()
 
-def _list_walk(item: Walk, fill: object) -> Walk:
-    def walk(value: Any) -> Any:
-        if value is None:
-            return [] if fill is not None else _refuse()
-        return [item(part) for part in value]
-
-    return walk
-
-
-def _map_walk(key: Walk, item: Walk, fill: object) -> Walk:
-    def walk(value: Any) -> Any:
-        if value is None:
-            return [] if fill is not None else _refuse()
-        return [(key(name), item(part)) for name, part in value]
-
-    return walk
-
-
-def _struct_walk(fields: list[tuple[str, Walk]], fill: object) -> Walk:
-    def walk(value: Any) -> Any:
-        if value is None:
-            return {name: field(None) for name, field in fields} if fill is not None else _refuse()
-        return {name: field(value[name]) for name, field in fields}
-
-    return walk
+    return walk_or_fill
 
 
 def _scalar_walk(fill: object) -> Walk:
     def walk(value: Any) -> Any:
         if value is None:
-            return fill if fill is not None else _refuse()
+            if fill is None:
+                raise NullFound
+            return fill
         return value
 
     return walk
@@ -57,13 +40,20 @@ def _scalar_walk(fill: object) -> Walk:
 def _walk(arrow_type: ArrowType, fill: object) -> Walk:
     """Return a function that checks an object of the type for None, or fills it."""
     arrow_type = plain(arrow_type)
+    empty = None if fill is None else list
     if pt.is_map(arrow_type):
-        return _map_walk(_walk(arrow_type.key_type, fill), _walk(arrow_type.item_type, fill), fill)
+        key, item = _walk(arrow_type.key_type, fill), _walk(arrow_type.item_type, fill)
+        return _unless_null(lambda value: [(key(name), item(part)) for name, part in value], empty)
     if is_listy(arrow_type):
-        return _list_walk(_walk(arrow_type.value_type, fill), fill)
+        item = _walk(arrow_type.value_type, fill)
+        return _unless_null(lambda value: [item(part) for part in value], empty)
     if pt.is_struct(arrow_type):
-        fields = [arrow_type.field(index) for index in range(arrow_type.num_fields)]
-        return _struct_walk([(field.name, _walk(field.type, fill)) for field in fields], fill)
+        parts = [arrow_type.field(index) for index in range(arrow_type.num_fields)]
+        walks = {part.name: _walk(part.type, fill) for part in parts}
+        return _unless_null(
+            lambda value: {name: walk(value[name]) for name, walk in walks.items()},
+            None if fill is None else lambda: {name: walk(None) for name, walk in walks.items()},
+        )
     if fill is None or pt.is_null(arrow_type):
         return _scalar_walk(fill)
     try:

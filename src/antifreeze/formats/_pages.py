@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from antifreeze.formats._thrift import FLAT_STRUCT, VARINT, CompactReader
+from antifreeze.formats._thrift import FLAT_STRUCT, VARINT, CompactReader, signed
 
 Read = Callable[[int, int], bytes]
 """(offset, size) -> bytes of the file; fewer at its end."""
@@ -39,7 +39,6 @@ class PageType(IntEnum):
 class Encoding(IntEnum):
     """Encodings that need to be distinguished here."""
 
-    PLAIN = 0
     PLAIN_DICTIONARY = 2
     DELTA_BYTE_ARRAY = 7
     RLE_DICTIONARY = 8
@@ -148,7 +147,9 @@ def _read_page(read: Read, position: int, stop: int) -> Page:
     for size in _HEADER_NBYTES:
         data = read(position, min(size, stop - position))
         if (found := _DATA_HEADER.match(data) or _DICTIONARY_HEADER.match(data)) is not None:
-            kind, uncompressed, compressed, num_values, encoding = map(_signed, found.groups())
+            kind, uncompressed, compressed, num_values, encoding = map(signed, found.groups())
+            if uncompressed | compressed | num_values | encoding < 0:  # one of them is: the sign is a bit, too
+                raise ValueError("a page header claims a negative number")
             return Page(_TYPES[kind], position + found.end(), compressed, uncompressed, num_values, encoding)
         reader = CompactReader(data)
         try:
@@ -162,7 +163,7 @@ def _read_page(read: Read, position: int, stop: int) -> Page:
 
 
 # The two headers that writers use most, in the form that they use, and nothing else: ten times as fast as by fields.
-# At most four bytes for a number, so that it is below 2**27 and not negative (an even number in zigzag).
+# At most four bytes for a number, so that it is below 2**27.
 _NUMBER = rb"([\x80-\xff]{0,3}+[\x00-\x7f])"
 _START = rb"\x15(%s)\x15" + _NUMBER + rb"\x15" + _NUMBER
 _DATA_HEADER = re.compile(
@@ -179,16 +180,6 @@ _DICTIONARY_HEADER = re.compile(
     re.DOTALL,
 )
 _TYPES = dict(enumerate(PageType))
-
-
-def _signed(raw: bytes) -> int:
-    number = shift = 0
-    for byte in raw:
-        number |= (byte & 0x7F) << shift
-        shift += 7
-    if number & 1:
-        raise ValueError("a page header claims a negative number")
-    return number >> 1
 
 
 _INNER = {PageType.DATA: 5, PageType.DICTIONARY: 7, PageType.DATA_V2: 8}

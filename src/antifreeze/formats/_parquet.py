@@ -21,7 +21,7 @@ from antifreeze.core import (
     UnreadableFile,
     open_regular,
 )
-from antifreeze.formats._contents import Contents, read_contents
+from antifreeze.formats._footers import Contents, read_contents
 from antifreeze.formats._pages import walk_pages
 from antifreeze.formats._weights import LeafPages, TooHeavy, open_nbytes, rows_at_a_time
 

@@ -13,6 +13,7 @@ import torch.utils.data
 from accelerate.utils import find_batch_size, recursively_apply
 
 from antifreeze.core import ConfigError
+from antifreeze.loaders import StreamingDataLoader
 from antifreeze.loaders.dataloader import DataLoader
 
 __all__ = ["antifreeze_loaders", "prepare"]
@@ -50,7 +51,7 @@ def antifreeze_loaders(**options: Any) -> Iterator[None]:
         accelerate.data_loader.DataLoader = before
 
 
-def prepare(accelerator: Any, loader: Any) -> Any:
+def prepare(accelerator: Any, loader: DataLoader[Any] | StreamingDataLoader) -> Any:
     """Return what ``accelerator.prepare(loader)`` should: batches on the device, this rank's part, and our workers.
 
     ``accelerator.save_state`` and ``load_state`` then keep the position within the epoch.
@@ -90,7 +91,7 @@ class _Streaming(accelerate.data_loader.DataLoaderShard):  # type: ignore[misc]
 
     _is_accelerate_prepared = True
 
-    def __init__(self, loader: Any, accelerator: Any) -> None:
+    def __init__(self, loader: StreamingDataLoader, accelerator: Any) -> None:
         device = accelerator.device if accelerator.device_placement else None
         super().__init__([], device=device, iteration=loader.epoch, _non_blocking=accelerator.non_blocking)
         self.base_dataloader = loader

@@ -16,18 +16,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch.distributed
-from torch.utils.data import IterableDataset
 
 from antifreeze.loaders._pad_ranks import take_part
 from antifreeze.loaders._saved_state import Loaded, Place, ShardPosition
+from antifreeze.loaders._torch_settings import TorchLoader, is_iterable
 from antifreeze.loaders._user_states import loading
 from antifreeze.pool import ShardProgress, ShardTasks
 from antifreeze.worker import ShardState, has_state, load_between, opened_state, sealed_state
 
 
-def state_now(loader: Any) -> bytes | None:
+def state_now(loader: TorchLoader) -> bytes | None:
     """Return the state of the trainer's dataset, if it is iterable and has one now."""
-    if not isinstance(loader.dataset, IterableDataset) or not has_state(loader.dataset):
+    if not is_iterable(loader) or not has_state(loader.dataset):
         return None
     dataset: Any = loader.dataset
     try:
@@ -36,7 +36,7 @@ def state_now(loader: Any) -> bytes | None:
         return None
 
 
-def next_place(loader: Any, place: Place, source: Any) -> Place:
+def next_place(loader: TorchLoader, place: Place, source: Any) -> Place:
     """Return where the epoch begins that follows the one of a source, if that has ended."""
     if not isinstance(source, ShardTasks) or not loader.num_workers or not loader.persistent_workers:
         return place
@@ -57,7 +57,7 @@ def at_the_beginning(place: Place, now: bytes | None) -> dict[str, Any]:
     return _entry(now)
 
 
-def within_an_epoch(loader: Any, place: Place, began_with: bytes | None) -> dict[str, Any]:
+def within_an_epoch(loader: TorchLoader, place: Place, began_with: bytes | None) -> dict[str, Any]:
     """Return what a loader's state says of its dataset in an epoch that has not ended, or of which that was not seen.
 
     If the last batch of each shard was not full, its end is known though nobody has asked on.
@@ -75,7 +75,7 @@ def within_an_epoch(loader: Any, place: Place, began_with: bytes | None) -> dict
     return {} if is_here else _entry(began_with)
 
 
-def load(loader: Any, loaded: Loaded) -> None:
+def load(loader: TorchLoader, loaded: Loaded) -> None:
     """Give the trainer's dataset the state that was saved.
 
     At once, not when the next epoch begins: a ``set_epoch()`` of the user's that comes after this must win.
@@ -87,7 +87,7 @@ def load(loader: Any, loaded: Loaded) -> None:
         return  # it gets the state of its shard
     with loading("the dataset"):
         load_between(loader.dataset, state["dataset_state"])
-    loader._renew_workers()
+    loader.renew_workers()
 
 
 def _entry(state: bytes | None) -> dict[str, Any]:

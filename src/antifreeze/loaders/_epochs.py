@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch.distributed
-from torch.utils.data import IterableDataset
 
 from antifreeze.core import settle, step_seed
 from antifreeze.loaders import _dataset_state
 from antifreeze.loaders._generators import Drawn, Generators, States, differing, draw_seed, to_plain
 from antifreeze.loaders._indices import Indices, Mark, Noted
 from antifreeze.loaders._pad_ranks import take_part
-from antifreeze.loaders._samplers import length_of, names_of
+from antifreeze.loaders._samplers import index_sampler, length_of, names_of
 from antifreeze.loaders._saved_state import (
     IndexPosition,
     Loaded,
@@ -26,6 +25,7 @@ from antifreeze.loaders._saved_state import (
     from_state,
     to_state,
 )
+from antifreeze.loaders._torch_settings import TorchLoader, is_iterable
 from antifreeze.loaders._user_states import loading
 from antifreeze.pool import IndexSteps, IndexTasks, ShardTasks
 from antifreeze.worker import has_state
@@ -76,7 +76,7 @@ class EpochStart:
         seed, resets = self.drawn.seed or 0, self.drawn.resets
         return _seed_of_rank(step_seed(seed=seed, epoch=resets, step=0) % 2**63 if resets else seed)
 
-    def note_beginning(self, loader: Any, indices: Indices | None) -> None:
+    def note_beginning(self, loader: TorchLoader, indices: Indices | None) -> None:
         """Note the epoch of the sampler, and what was taken from it."""
         if isinstance(self.began_at, IndexPosition) and indices is not None:
             self.began_at = self.began_at._replace(sampler_epoch=epoch_of(loader), calls=indices.calls)
@@ -115,7 +115,7 @@ class Epochs:
 
     # -- state -----------------------------------------------------------------------------------------------------
 
-    def state_dict(self, loader: Any) -> dict[str, Any]:
+    def state_dict(self, loader: TorchLoader) -> dict[str, Any]:
         """Return the position of the loader: after the last batch that was delivered."""
         epoch, now = self._epoch, _generators(loader).states()
         if self._loaded is not None:
@@ -130,7 +130,7 @@ class Epochs:
         state = to_state(epoch.number, place, epoch.drawn._replace(now=now), loader)
         return state | _dataset_state.within_an_epoch(loader, place, epoch.dataset_state)
 
-    def load_state_dict(self, loader: Any, state: Mapping[str, Any], *, strict: bool) -> None:
+    def load_state_dict(self, loader: TorchLoader, state: Mapping[str, Any], *, strict: bool) -> None:
         """Resume from a state with the next epoch, and put generators where they were when it was saved."""
         if isinstance(state, Mapping) and not state:
             return  # that of a loader which had none; torchdata takes it for a beginning, too
@@ -146,7 +146,7 @@ class Epochs:
 
     # -- beginning -------------------------------------------------------------------------------------------------
 
-    def begin(self, loader: Any) -> tuple[EpochStart, Indices | None]:
+    def begin(self, loader: TorchLoader) -> tuple[EpochStart, Indices | None]:
         """Begin the next epoch, or resume one that was loaded. Draws what torch's loader draws at ``iter()``.
 
         A state that was loaded stays, until the epoch that resumes from it has delivered something: an iterator that is
@@ -174,7 +174,7 @@ class Epochs:
         self._epoch = epoch
         return epoch, indices
 
-    def start(self, loader: Any, epoch: EpochStart, indices: Indices | None) -> LoaderEpoch:
+    def start(self, loader: TorchLoader, epoch: EpochStart, indices: Indices | None) -> LoaderEpoch:
         """Return the tasks of an epoch whose first batch is asked for. Only now it counts as one."""
         if epoch.loaded is None:
             epoch.number = max(epoch.number, self._number)
@@ -197,11 +197,11 @@ class Epochs:
             self._loaded = None
         epoch.loaded = None
 
-    def again(self, loader: Any, epoch: EpochStart) -> LoaderEpoch:
+    def again(self, loader: TorchLoader, epoch: EpochStart) -> LoaderEpoch:
         """Begin an epoch of shards once more: the same batches."""
         return self._shares(loader, EpochStart(epoch.number, epoch.drawn, ShardPosition()))
 
-    def _draw(self, loader: Any, *, is_loaded: bool) -> tuple[Drawn, Indices | None]:
+    def _draw(self, loader: TorchLoader, *, is_loaded: bool) -> tuple[Drawn, Indices | None]:
         """Draw what torch's loader draws when an epoch begins, from the same generators, in the same order.
 
         Without workers that is: an iterator of the sampler, then the base seed. With workers it makes a second iterator
@@ -233,11 +233,11 @@ class Epochs:
             indices.prefetch()
         return Drawn(seed, resets, is_persistent, began, None if indices is None else indices.asked), indices
 
-    def _replay(self, loader: Any, epoch: EpochStart, loaded: Loaded, indices: Indices) -> None:
+    def _replay(self, loader: TorchLoader, epoch: EpochStart, loaded: Loaded, indices: Indices) -> None:
         """Have the sampler give again what it gave before the state was saved; the trainer's generators do not move."""
         place = epoch.began_at
         assert isinstance(place, IndexPosition)  # noqa: S101  it has indices
-        sampler, step = loader._index_sampler, place.steps.first
+        sampler, step = index_sampler(loader), place.steps.first
         is_over = step == length_of(sampler)  # its sampler may be at the next epoch
         if step and not is_over:
             _check_epoch(place.sampler_epoch, epoch_of(loader), strict=loaded.strict)
@@ -248,17 +248,17 @@ class Epochs:
             check_indices(names_of(sampler), step, strict=loaded.strict)
         indices.prefetch(step)
 
-    def _facts(self, loader: Any, epoch: EpochStart) -> dict[str, Any]:
+    def _facts(self, loader: TorchLoader, epoch: EpochStart) -> dict[str, Any]:
         number = self._runs = max(self._runs + 1, epoch.number)
         return {"epoch": number, "seed": epoch.seed, "dataset": type(loader.dataset).__name__}
 
-    def _shares(self, loader: Any, epoch: EpochStart) -> LoaderEpoch:
+    def _shares(self, loader: TorchLoader, epoch: EpochStart) -> LoaderEpoch:
         assert isinstance(epoch.place, ShardPosition)  # noqa: S101  the caller has looked
         facts = self._facts(loader, epoch)
         source = ShardTasks(max(1, loader.num_workers), reached=epoch.place.shares, in_order=loader.in_order, **facts)
         return LoaderEpoch(facts["epoch"], epoch.seed, source)
 
-    def _steps(self, loader: Any, epoch: EpochStart, indices: Indices) -> LoaderEpoch:
+    def _steps(self, loader: TorchLoader, epoch: EpochStart, indices: Indices) -> LoaderEpoch:
         assert isinstance(epoch.place, IndexPosition)  # noqa: S101  the caller has looked
         facts = self._facts(loader, epoch)
         source = IndexTasks(
@@ -267,17 +267,17 @@ class Epochs:
         return LoaderEpoch(facts["epoch"], epoch.seed, source, indices)
 
 
-def _generators(loader: Any) -> Generators:
+def _generators(loader: TorchLoader) -> Generators:
     """Return what the loader draws from now: frameworks set attributes at any time."""
-    return Generators(loader.generator, None if _is_iterable(loader) else loader._index_sampler)
+    return Generators(loader.generator, None if is_iterable(loader) else index_sampler(loader))
 
 
-def _indices(loader: Any) -> Indices | None:
+def _indices(loader: TorchLoader) -> Indices | None:
     """Return the indices of a map-style dataset, for a sampler that is not started yet."""
-    if _is_iterable(loader):
+    if is_iterable(loader):
         return None
     ahead = loader.num_workers * max(1, loader.prefetch_factor or 0)  # what torch's loader takes before the first batch
-    return Indices(loader._index_sampler, _generators(loader), ahead=ahead)
+    return Indices(index_sampler(loader), _generators(loader), ahead=ahead)
 
 
 def _seed_of_rank(seed: int) -> int:
@@ -286,19 +286,15 @@ def _seed_of_rank(seed: int) -> int:
     return (seed + rank * _ODD) % 2**63
 
 
-def _is_iterable(loader: Any) -> bool:
-    return isinstance(loader.dataset, IterableDataset)
+def _beginning(loader: TorchLoader) -> Place:
+    return ShardPosition() if is_iterable(loader) else IndexPosition()
 
 
-def _beginning(loader: Any) -> Place:
-    return ShardPosition() if _is_iterable(loader) else IndexPosition()
-
-
-def _load_dataset(loader: Any, state: Mapping[str, Any]) -> None:
-    if not _is_iterable(loader) and "dataset_state" in state and has_state(loader.dataset):
+def _load_dataset(loader: TorchLoader, state: Mapping[str, Any]) -> None:
+    if not is_iterable(loader) and "dataset_state" in state and has_state(loader.dataset):
         with loading("the dataset"):
             loader.dataset.load_state_dict(state["dataset_state"])
-        loader._renew_workers()
+        loader.renew_workers()
 
 
 def _has_state(place: Place) -> bool:

@@ -40,7 +40,7 @@ _DEFAULTS = {
 _OF_WORKERS = ("stall_limit", "max_restarts", "worker_memory_limit")
 
 
-def warn_of_accelerate(loader: Any) -> None:
+def warn_of_accelerate(loader: torch.utils.data.DataLoader[Any]) -> None:
     """Warn that Accelerate is about to build one of torch's loaders from ours, if anything is lost by that."""
     module = sys.modules.get("accelerate.data_loader")
     if getattr(module, "DataLoader", None) is not torch.utils.data.DataLoader:
@@ -54,7 +54,7 @@ def warn_of_accelerate(loader: Any) -> None:
         )
 
 
-def _lost_to_torch(loader: Any) -> list[str]:
+def _lost_to_torch(loader: torch.utils.data.DataLoader[Any]) -> list[str]:
     """Return what a loader of torch's does otherwise, given the arguments of ours."""
     lost = []
     if loader.num_workers > 0:
@@ -68,7 +68,7 @@ def _lost_to_torch(loader: Any) -> list[str]:
     return lost
 
 
-def _start_method(loader: Any) -> str:
+def _start_method(loader: torch.utils.data.DataLoader[Any]) -> str:
     """Return how torch would start workers, without choosing the default for the whole program."""
     context = loader.multiprocessing_context
     if context is not None:

@@ -6,11 +6,11 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from antifreeze.diagnosis import Skip
+from antifreeze.diagnosis import History, Skip
 from antifreeze.distributed import Watched
 from antifreeze.ipc import Packed
-from antifreeze.loaders._main_thread_location import MainThreadLocation
-from antifreeze.pool import Decide, History, TaskSource, can_go_on, user_error
+from antifreeze.loaders._main_thread_location import MainThreadLocation, watched
+from antifreeze.pool import Decide, TaskSource, can_go_on, user_error
 from antifreeze.worker import (
     Ended,
     Nothing,
@@ -72,7 +72,7 @@ class InlineRunner:
 
     def _start(self) -> None:
         self._location = MainThreadLocation()
-        self._watched = self._history.watched(self._location, self._history.epochs)
+        self._watched = watched(self._history, self._location, self._history.epochs)
         if self._program is None:
             self._program = self._make_program()
 

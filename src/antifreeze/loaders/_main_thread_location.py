@@ -1,4 +1,4 @@
-"""Where the thread is that makes batches itself, seen from another thread: without workers, nothing else tells."""
+"""Where an epoch is that no worker process makes, for other ranks."""
 
 from __future__ import annotations
 
@@ -6,9 +6,27 @@ import sys
 import threading
 import time
 from types import FrameType
+from typing import Protocol
 
-from antifreeze.diagnosis import Frame, user_frames
-from antifreeze.distributed import Location
+from antifreeze.core import Location
+from antifreeze.diagnosis import Frame, History, user_frames
+from antifreeze.distributed import RankStatus, Watched, watch_ranks
+
+
+class Placed(Protocol):
+    """Something that is waited for."""
+
+    def where(self) -> Location:
+        """Return where it is. Called by another thread: it must not block."""
+        ...
+
+
+def watched(history: History, owner: Placed, epoch: int, stall_limit_s: float | None = None) -> Watched:
+    """Let other ranks see how an epoch goes, until the result is closed or the owner goes."""
+    first = history.batches
+    return watch_ranks(
+        owner, lambda owner: RankStatus(epoch=epoch, place=owner.where(), **history.progress(first, stall_limit_s))
+    )
 
 
 class MainThreadLocation:

@@ -8,7 +8,7 @@ from typing import Any
 
 from antifreeze.core import ConfigError
 from antifreeze.core import arguments as check
-from antifreeze.datasets import CompositeDataset, RowSource, StreamingDataset, check_overrides
+from antifreeze.datasets import CompositeDataset, RowDataset, StreamingDataset, check_overrides
 
 _DATALOADER = "antifreeze.DataLoader(dataset, {argument}=...) reads row by row, in the order that it gives"
 _PROFILE = "loader.report() says where the time goes; py-spy or torch.profiler show it line by line"
@@ -55,7 +55,7 @@ def refuse(**asked: Any) -> None:
         check.unused(argument, asked[argument], "profiles are not written", _PROFILE)
 
 
-def checked_dataset(dataset: Any) -> RowSource:
+def checked_dataset(dataset: Any) -> RowDataset:
     """Return a dataset that a StreamingDataLoader can read, or raise what to do with another one."""
     if not isinstance(dataset, StreamingDataset | CompositeDataset):
         raise ConfigError(
@@ -63,10 +63,9 @@ def checked_dataset(dataset: Any) -> RowSource:
             hint=_way_for(dataset),
             argument="dataset",
         )
-    found: Any = dataset  # those that are made of others are readable, each in its own way
-    check_overrides(found)
-    found._code()  # raises what is wrong with its transforms
-    return found  # type: ignore[no-any-return]
+    check_overrides(dataset)
+    dataset.row_code()  # raises what is wrong with its transforms
+    return dataset
 
 
 def _way_for(dataset: Any) -> str:

@@ -6,11 +6,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from antifreeze.datasets import Batch, Delivery, Moment, RowSource, UserCode, row_location
+from antifreeze.datasets import Batch, Delivery, Moment, RowBatch, RowDataset, UserCode, row_location
 from antifreeze.decode import Block, Blocks, Rebatcher, Release
+from antifreeze.diagnosis import History
 from antifreeze.loaders._inline import InlineRunner
 from antifreeze.loaders._streaming_epoch import StreamingEpoch
-from antifreeze.pool import Decide, History, Pool, PoolCache, PoolConfig, PoolRunner, PrefetchTuner, WorkerHandle
+from antifreeze.pool import Decide, Pool, PoolCache, PoolConfig, PoolRunner, PrefetchTuner, WorkerHandle
 from antifreeze.worker import Nothing, Result, Task, TaskContext, start_worker
 
 
@@ -60,7 +61,8 @@ class RowsProgram:
         rows: SentRows = task.what
         context.seed(task.seed, rows.epoch, rows.number)
         moment = Moment(task.seed, rows.epoch, rows.number)
-        batch = self._code.apply(self._delivery, self._batch(rows.value), rows.num_rows, context, moment, task.skip)
+        given = RowBatch(self._delivery, self._batch(rows.value), rows.num_rows, moment, task.skip)
+        batch = self._code.apply(given, context)
         if batch is None:
             raise Nothing
         return batch
@@ -150,7 +152,7 @@ class RowTasks:
 class RowSettings(Protocol):
     """What the user has set, as far as worker processes need it."""
 
-    dataset: RowSource
+    dataset: RowDataset
     worker_init_fn: Callable[[int], None] | None
     num_workers: int
     seed: int
@@ -217,7 +219,7 @@ class RowWorkers:
 
 def _delivery_of(settings: RowSettings, code: UserCode) -> Delivery:
     """Return how rows reach the user's functions."""
-    delivery = settings.dataset._delivery
+    delivery = settings.dataset.row_source.delivery
     return delivery.tracked() if code.code.maker.needs_tracks else delivery
 
 

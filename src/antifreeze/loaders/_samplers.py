@@ -9,12 +9,18 @@ from typing import Any
 import torch
 import torch.utils.data as tud
 
+from antifreeze.loaders._torch_settings import TorchLoader
 from antifreeze.worker import has_state
 
 _DRAW_NOTHING = (list, tuple, range, tud.SequentialSampler, tud.BatchSampler, tud.DistributedSampler)
 """Neither from the trainer's generators nor from one that they are given; torch's distributed sampler makes its own."""
 _DRAW = (tud.RandomSampler, tud.SubsetRandomSampler, tud.WeightedRandomSampler)
 """From their ``generator``, or else from torch's global one."""
+
+
+def index_sampler(loader: TorchLoader) -> Any:
+    """Return what gives the indices of a step, as torch's loader chooses it."""
+    return loader.sampler if loader.batch_sampler is None else loader.batch_sampler
 
 
 def is_known(sampler: Any) -> bool:

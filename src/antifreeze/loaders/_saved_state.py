@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch.distributed
-from torch.utils.data import IterableDataset
 
 from antifreeze.core import StateMismatch, check_kind, compare, forms, get_logger, settle
 from antifreeze.loaders._generators import Drawn, from_plain, to_plain
 from antifreeze.loaders._indices import Mark, runs_of
 from antifreeze.loaders._pad_ranks import take_part
-from antifreeze.loaders._samplers import chain_of, is_known, length_of, names_of
+from antifreeze.loaders._samplers import chain_of, index_sampler, is_known, length_of, names_of
+from antifreeze.loaders._torch_settings import TorchLoader, is_iterable
 from antifreeze.pool import IndexSteps, ShardProgress
 from antifreeze.worker import ShardState, has_state, opened_state, sealed_state
 
@@ -91,11 +91,11 @@ def check_indices(names: str, step: int, *, strict: bool) -> None:
     logger.warning("antifreeze: %s. What is lost: %s", message, _LOST)
 
 
-def facts_of(loader: Any) -> dict[str, Any]:
+def facts_of(loader: TorchLoader) -> dict[str, Any]:
     """Return what must be the same where a state is saved and where it is loaded."""
     facts: dict[str, Any] = {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
     facts["generator"] = loader.generator is not None
-    if isinstance(loader.dataset, IterableDataset):
+    if is_iterable(loader):
         facts |= {"dataset": "iterable", "num_workers": max(1, loader.num_workers)}
         if take_part(torch.distributed):
             facts |= {"rank": torch.distributed.get_rank(), "world_size": torch.distributed.get_world_size()}
@@ -116,12 +116,12 @@ def facts_of(loader: Any) -> dict[str, Any]:
     return facts
 
 
-def epoch_of(loader: Any) -> Any:
+def epoch_of(loader: TorchLoader) -> Any:
     """Return the epoch of the sampler, if it has ``set_epoch``."""
     return next((_plain(getattr(s, "epoch", None)) for s in _samplers(loader) if hasattr(s, "set_epoch")), None)
 
 
-def _rank_of(loader: Any) -> Any:
+def _rank_of(loader: TorchLoader) -> Any:
     """Return the rank that the sampler gives indices for, if it says so."""
     return _found(_samplers(loader), "rank")
 
@@ -132,7 +132,7 @@ def _found(samplers: list[Any], name: str) -> Any:
     return next((_plain(getattr(s, n)) for n in names for s in samplers if hasattr(s, n)), None)
 
 
-def _samplers(loader: Any) -> list[Any]:
+def _samplers(loader: TorchLoader) -> list[Any]:
     return [*chain_of(loader.batch_sampler), *chain_of(loader.sampler)]
 
 
@@ -143,14 +143,14 @@ def _plain(value: Any) -> Any:
 # -- out ------------------------------------------------------------------------------------------------------------
 
 
-def to_state(epoch: int, place: Place, random: Drawn, loader: Any) -> dict[str, Any]:
+def to_state(epoch: int, place: Place, random: Drawn, loader: TorchLoader) -> dict[str, Any]:
     """Return a position as plain numbers and texts, and states of the user's objects as these gave them."""
     state: dict[str, Any] = {"version": VERSION, "kind": KIND, "epoch": epoch, "random": to_plain(random)}
     state["loader"] = facts_of(loader)
     return state | (_index_state(place, loader) if isinstance(place, IndexPosition) else _share_state(place))
 
 
-def _index_state(place: IndexPosition, loader: Any) -> dict[str, Any]:
+def _index_state(place: IndexPosition, loader: TorchLoader) -> dict[str, Any]:
     steps, mark = place.steps, place.mark
     state: dict[str, Any] = {"step": steps.first, "indices": mark.fingerprint}
     if place.calls != steps.first:
@@ -268,7 +268,7 @@ def _copied(state: Any) -> dict[str, Any]:
         ) from error
 
 
-def from_state(state: Any, loader: Any, *, strict: bool) -> Loaded:
+def from_state(state: Any, loader: TorchLoader, *, strict: bool) -> Loaded:
     """Return what the next epoch begins with; raise StateMismatch if the state does not fit, or warn."""
     _check_form(state)
     state = _copied(state)
@@ -298,9 +298,9 @@ def _drawn(random: Mapping[str, Any]) -> Drawn:
         raise StateMismatch(f"the state is damaged: state['random']: {error}", hint=forms.HINT) from error
 
 
-def _check_left(place: IndexPosition, loader: Any) -> None:
+def _check_left(place: IndexPosition, loader: TorchLoader) -> None:
     """Raise StateMismatch if a state has more steps than the sampler: nothing would be left, and nobody would know."""
-    sampler = loader._index_sampler
+    sampler = index_sampler(loader)
     length = length_of(sampler)
     if length is None:
         return

@@ -8,7 +8,6 @@ from typing import Any
 from antifreeze.core import ConfigError
 from antifreeze.datasets import parse_limit
 from antifreeze.diagnosis import StallLimits
-from antifreeze.pool import PoolConfig
 
 
 def split_on_error(on_error: object) -> tuple[str, Callable[[Any], Any] | None]:
@@ -42,8 +41,8 @@ def default_memory_limit(limit: int | str | None, num_workers: int) -> int:
     return parse_limit(None) * 4 // max(1, num_workers)  # half of what there is, for all of them
 
 
-def make_pool_config(*, stall_limit: float | None, max_restarts: int, **facts: Any) -> PoolConfig:
-    """Return what the user has set, checked."""
+def checked_limits(stall_limit: float | None) -> StallLimits:
+    """Return how long a worker may stall."""
     number = isinstance(stall_limit, int | float) and not isinstance(stall_limit, bool)
     if stall_limit is not None and not (number and 0 < stall_limit < float("inf")):
         raise ConfigError(
@@ -51,10 +50,15 @@ def make_pool_config(*, stall_limit: float | None, max_restarts: int, **facts: A
             hint="leave it out for a limit that adapts to how long samples take",
             argument="stall_limit",
         )
+    return StallLimits(stall_limit_s=stall_limit)
+
+
+def checked_restarts(max_restarts: int) -> int:
+    """Return how many lost workers are restarted in an epoch."""
     if not isinstance(max_restarts, int) or isinstance(max_restarts, bool) or max_restarts < 0:
         raise ConfigError(
             f"max_restarts={max_restarts!r} is not an integer of at least 0",
             hint="0 makes the first lost worker an error",
             argument="max_restarts",
         )
-    return PoolConfig(limits=StallLimits(stall_limit_s=stall_limit), max_restarts=max_restarts, **facts)
+    return max_restarts

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
-from typing import Any, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
 
 from antifreeze.core import AntifreezeError, ConfigError, compare, forms, settle
 from antifreeze.datasets import (
@@ -22,13 +23,15 @@ from antifreeze.datasets import (
     Batch,
     ReadOptions,
     ReadRequest,
-    RowSource,
+    RowDataset,
     UserCode,
     parse_limit,
 )
 from antifreeze.decode import Blocks, Rebatcher
+from antifreeze.diagnosis import History, Report
 from antifreeze.distributed import Ranks, find_ranks
 from antifreeze.loaders._epoch_run import After
+from antifreeze.loaders._main_thread_location import watched
 from antifreeze.loaders._position import (
     StreamPosition,
     check_batch,
@@ -38,16 +41,17 @@ from antifreeze.loaders._position import (
     to_state,
     warn_of_lanes,
 )
-from antifreeze.loaders._row_tasks import RowWorkers
 from antifreeze.loaders._streaming_epoch import StreamingEpoch, rank_slice_of
 from antifreeze.plan import EpochSteps, default_lanes
-from antifreeze.pool import History
+
+if TYPE_CHECKING:
+    from antifreeze.loaders._row_tasks import RowWorkers
 
 
 class StreamSettings(Protocol):
     """What the user has set: attributes of a loader, which frameworks may change at any time."""
 
-    dataset: RowSource
+    dataset: RowDataset
     batch_size: int
     shuffle: bool
     drop_last: bool
@@ -67,18 +71,28 @@ class StreamSettings(Protocol):
 
 def user_code_of(settings: StreamSettings) -> UserCode:
     """Return what user code does with rows and batches."""
-    return UserCode(code=settings.dataset._code(), collate_fn=settings.collate_fn)
+    return UserCode(code=settings.dataset.row_code(), collate_fn=settings.collate_fn)
 
 
 class StreamRun:
     """The position of a loader, and how its next epoch is read from there."""
 
-    def __init__(self, history: History, workers: RowWorkers) -> None:
+    def __init__(self, history: History, make_workers: Callable[[], RowWorkers]) -> None:
         self.position = StreamPosition()
         self.epoch = 0
         """The epoch that the next iteration is."""
         self._is_strict = True
-        self._history, self._workers = history, workers
+        self._history, self._make_workers = history, make_workers
+
+    @cached_property
+    def workers(self) -> RowWorkers:
+        """Who runs user code; made when there is some."""
+        return self._make_workers()
+
+    def report(self, *, persistent_workers: bool) -> Report:
+        """Return what happened so far."""
+        facts = self.workers.facts() if "workers" in self.__dict__ else {"persistent_workers": persistent_workers}
+        return self._history.report(**facts)
 
     # -- state -----------------------------------------------------------------------------------------------------
 
@@ -114,21 +128,21 @@ class StreamRun:
 
     def begin(self, settings: StreamSettings) -> StreamPosition:
         """Begin the next epoch, or resume the one at the position, and return where."""
-        dataset = settings.dataset
+        source = settings.dataset.row_source
         stall_limit_s = (settings.timeout or STALL_LIMIT_S) if settings.num_workers else None
-        dataset._look(stall_limit_s, parse_limit(settings.memory_limit))
+        source.look(stall_limit_s, parse_limit(settings.memory_limit))
         ranks, position = find_ranks(settings.rank, settings.world_size), self.position
-        if position.epoch != self.epoch and not (position.sample and dataset._continues):
+        if position.epoch != self.epoch and not (position.sample and source.continues):
             position = position._replace(epoch=self.epoch, sample=0)
-        shapes = position.shapes or dataset._shapes(_new_lanes(settings, ranks), settings.memory_limit)
+        shapes = position.shapes or source.shapes(_new_lanes(settings, ranks), settings.memory_limit)
         if position.shapes:
-            check_windows(shapes, dataset._shapes(position.shapes[0].lanes, None))
+            check_windows(shapes, source.shapes(position.shapes[0].lanes, None))
         global_batch = settings.batch_size * ranks.world_size
         if position.sample and position.global_batch != global_batch:
             check_batch(position.global_batch, settings.batch_size, ranks.world_size, strict=self._is_strict)
         if (rank_slice := rank_slice_of(ranks, position.sample, shapes[0].lanes)).every > 1 and ranks.rank == 0:
             warn_of_lanes(rank_slice)
-        dataset._in_epoch(position.epoch)
+        source.in_epoch(position.epoch)
         self.position = StreamPosition(position.epoch, position.sample, global_batch, shapes)
         self.epoch = position.epoch + 1
         return self.position
@@ -161,7 +175,7 @@ class StreamRun:
             made: Iterator[tuple[int, Batch]] = (
                 self._decoded(settings, blocks, rebatcher)
                 if code.is_empty
-                else self._workers.batches(settings, code, blocks, rebatcher, epoch)
+                else self.workers.batches(settings, code, blocks, rebatcher, epoch)
             )
             for steps, batch in made:
                 yield epoch.after(steps), batch
@@ -172,11 +186,11 @@ class StreamRun:
         """Let other ranks see how the epoch proceeds. Worker processes see to that themselves."""
         if settings.num_workers and not code.is_empty:
             return nullcontext()
-        return closing(self._history.watched(blocks, epoch.reading.epoch, settings.stall_limit))
+        return closing(watched(self._history, blocks, epoch.reading.epoch, settings.stall_limit))
 
     def _decoded(self, settings: StreamSettings, blocks: Blocks, rebatcher: Rebatcher) -> Iterator[tuple[int, Batch]]:
         """Yield rows as they were decoded, each batch with the number of steps that are over with it."""
-        delivery, history = settings.dataset._delivery, self._history
+        delivery, history = settings.dataset.row_source.delivery, self._history
         history.asked()
         for steps, (block, start, stop) in enumerate(rebatcher, 1):
             blocks.check_process()
@@ -236,30 +250,30 @@ class StreamEpoch:
 
 def _facts(settings: StreamSettings) -> dict[str, Any]:
     facts = {"seed": settings.seed, "shuffle": settings.shuffle, "drop_last": settings.drop_last}
-    return {**facts, **settings.dataset._facts()}
+    return {**facts, **settings.dataset.row_source.facts()}
 
 
 def _fitted(settings: StreamSettings, position: StreamPosition) -> StreamPosition:
     """Return where a run resumes here; raises StateMismatch if that is beyond the epoch."""
     lanes = settings.lanes or position.lanes or 1
     try:
-        num_rows = settings.dataset._num_rows(lanes, position.global_batch or 1)
+        num_rows = settings.dataset.row_source.num_rows(lanes, position.global_batch or 1)
     except ConfigError as error:  # batches that these lanes do not divide
         raise forms.unexpected("state['lanes']", f"a divisor of {position.global_batch}", lanes) from error
     check_left(position, num_rows, drop_last=settings.drop_last)
-    is_alike = lanes == position.lanes and len(position.shapes) == settings.dataset._num_shapes()
+    is_alike = lanes == position.lanes and len(position.shapes) == settings.dataset.row_source.num_shapes()
     return position if is_alike else position._replace(shapes=())
 
 
 def _new_lanes(settings: StreamSettings, ranks: Ranks) -> int:
     return settings.lanes or default_lanes(
-        ranks.world_size, settings.dataset._num_fragments() if settings.shuffle else 0
+        ranks.world_size, settings.dataset.row_source.num_fragments() if settings.shuffle else 0
     )
 
 
 def _steps(settings: StreamSettings, ranks: Ranks, lanes: int, first: int) -> EpochSteps:
     global_batch = settings.batch_size * ranks.world_size
-    num_rows = settings.dataset._num_rows(lanes, global_batch)
+    num_rows = settings.dataset.row_source.num_rows(lanes, global_batch)
     return EpochSteps(num_rows, global_batch, settings.drop_last, first)
 
 
@@ -276,4 +290,4 @@ def _epoch_at(settings: StreamSettings, position: StreamPosition, *, has_tracks:
         steps.global_batch,
         first_leaf=0 if has_tracks else None,
     )
-    return StreamingEpoch(settings.dataset, reading, rank_slice, steps)
+    return StreamingEpoch(settings.dataset.row_source, reading, rank_slice, steps)

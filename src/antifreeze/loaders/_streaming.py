@@ -5,20 +5,22 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import IO, Any
+from functools import partial
+from typing import IO, TYPE_CHECKING, Any
 
 from antifreeze.core import arguments as check
-from antifreeze.datasets import Batch, RowSource, parse_limit
-from antifreeze.diagnosis import Report
+from antifreeze.datasets import Batch, RowDataset, parse_limit
+from antifreeze.diagnosis import History, Report, open_skip_log
 from antifreeze.distributed import find_ranks
 from antifreeze.loaders._epoch_run import EpochRun
 from antifreeze.loaders._position import MAX_EPOCH
 from antifreeze.loaders._refused_arguments import INSTEAD, checked_dataset, refuse
-from antifreeze.loaders._row_tasks import RowWorkers
-from antifreeze.loaders._shared_arguments import default_memory_limit, make_pool_config, split_on_error
+from antifreeze.loaders._shared_arguments import checked_limits, checked_restarts, default_memory_limit, split_on_error
 from antifreeze.loaders._stream_run import StreamEpoch, StreamRun, user_code_of
 from antifreeze.plan import MAX_LANES
-from antifreeze.pool import History, open_skip_log
+
+if TYPE_CHECKING:
+    from antifreeze.loaders._row_tasks import RowWorkers
 
 _AHEAD = 2
 
@@ -89,7 +91,7 @@ class StreamingDataLoader:
     @check.explained("StreamingDataLoader", instead=INSTEAD)
     def __init__(
         self,
-        dataset: RowSource,
+        dataset: RowDataset,
         batch_size: int = 1,
         shuffle: bool | None = None,
         sampler: None = None,
@@ -147,20 +149,21 @@ class StreamingDataLoader:
         self.memory_limit = None if memory_limit is None else parse_limit(memory_limit)
         self.on_error, self.stall_limit, self.max_restarts = on_error, stall_limit, max_restarts
         mode, decide = split_on_error(on_error)
-        config = make_pool_config(
+        self._history = History(self.num_workers, self.batch_size, open_skip_log(skip_log))
+        make_workers = partial(
+            _make_workers,
+            self._history,
+            decide,
+            persistent=self.persistent_workers,
+            prefetch_factor=prefetch_factor,
             num_workers=self.num_workers,
-            dataset="StreamingDataset",
             on_error=mode,
-            stall_limit=stall_limit,
-            max_restarts=max_restarts,
+            limits=checked_limits(stall_limit),
+            max_restarts=checked_restarts(max_restarts),
             memory_limit=default_memory_limit(worker_memory_limit, self.num_workers),
             waits_for_all=worker_init_fn is not None,
         )
-        self._history = History(self.num_workers, self.batch_size, open_skip_log(skip_log))
-        self._workers = RowWorkers(
-            self._history, config, decide, persistent=self.persistent_workers, prefetch_factor=prefetch_factor
-        )
-        self._run = StreamRun(self._history, self._workers)
+        self._run = StreamRun(self._history, make_workers)
 
     def __len__(self) -> int:
         """Return the number of batches in an epoch, which is the same on every rank.
@@ -198,7 +201,7 @@ class StreamingDataLoader:
         """
         code = user_code_of(self)
         if self.num_workers > 0 and not code.is_empty:
-            self._workers.prestart(self, code)
+            self._run.workers.prestart(self, code)
 
     @property
     def epoch(self) -> int:
@@ -276,9 +279,25 @@ class StreamingDataLoader:
         Returns:
             The same facts as an object.
         """
-        report = self._history.report(**self._workers.facts())
+        report = self._run.report(persistent_workers=self.persistent_workers)
         print(report, file=file or sys.stdout)
         return report
 
     def __repr__(self) -> str:
         return f"StreamingDataLoader({self.dataset!r}, batch_size={self.batch_size}, num_workers={self.num_workers})"
+
+
+def _make_workers(
+    history: History,
+    decide: Callable[[Any], Any] | None,
+    *,
+    persistent: bool,
+    prefetch_factor: int | None,
+    **config: Any,
+) -> RowWorkers:
+    """Return who runs user code. Imported here: reading without user code needs no worker processes."""
+    from antifreeze.loaders._row_tasks import RowWorkers
+    from antifreeze.pool import PoolConfig
+
+    pool_config = PoolConfig(dataset="StreamingDataset", **config)
+    return RowWorkers(history, pool_config, decide, persistent=persistent, prefetch_factor=prefetch_factor)

@@ -14,7 +14,7 @@ from antifreeze.plan import EpochSteps, RankSlice
 class StreamingEpoch(NamedTuple):
     """What a rank reads, from where to where."""
 
-    dataset: RowSource
+    source: RowSource
     reading: ReadRequest
     rank_slice: RankSlice
     steps: EpochSteps
@@ -22,7 +22,7 @@ class StreamingEpoch(NamedTuple):
     def blocks(self, options: ReadOptions) -> Blocks:
         """Start reading this rank's rows."""
         position = self.rank_slice.read.position(self.steps.first)
-        blocks = self.dataset._blocks(self.reading, position, options)
+        blocks = self.source.blocks(self.reading, position, options)
         skip = self._first - position
         return (
             blocks
@@ -44,13 +44,13 @@ class StreamingEpoch(NamedTuple):
 
     def name(self, row: int) -> str:
         """Return the location of one of this rank's rows as text."""
-        return self.dataset._sample_name(self.reading, self.sample(row))
+        return self.source.sample_name(self.reading, self.sample(row))
 
     def spare(self) -> Block:
         """Return a row for the last step, for a rank that has none left there: the epoch's first ones are repeated."""
         num_rows, world_size = self.steps.num_rows, self.rank_slice.world_size
         beyond = num_rows + (self.rank_slice.rank - num_rows) % world_size
-        return self.dataset._sample(self.reading, beyond % num_rows)
+        return self.source.sample(self.reading, beyond % num_rows)
 
     def after(self, steps: int) -> StreamPosition:
         """Return the position after a number of steps; after the last one, it is the beginning of the next epoch."""

@@ -14,6 +14,7 @@ from antifreeze.loaders._epoch_run import After
 from antifreeze.loaders._epochs import Epochs, EpochStart, LoaderEpoch
 from antifreeze.loaders._pad_ranks import PaddedRanks, take_part
 from antifreeze.loaders._saved_state import ShardPosition
+from antifreeze.loaders._torch_settings import TorchLoader
 
 MakeRunner = Callable[[LoaderEpoch], Iterator[Any]]
 
@@ -21,13 +22,21 @@ MakeRunner = Callable[[LoaderEpoch], Iterator[Any]]
 class TorchEpoch:
     """What torch's loader draws when an iterator is made is drawn when this is made. Nothing else happens then."""
 
-    def __init__(self, loader: Any, epochs: Epochs, make_runner: MakeRunner, *, padding_key: str | None) -> None:
+    def __init__(
+        self,
+        loader: TorchLoader,
+        epochs: Epochs,
+        make_runner: MakeRunner,
+        *,
+        padding_key: str | None,
+        known_length: int | None,
+    ) -> None:
         self._loader, self._epochs, self._make_runner = loader, epochs, make_runner
         self._padding_key = padding_key
         """What ranks know this loader by, if those whose data ends first repeat it; None if they do not."""
         self._padded: PaddedRanks | None = None
         # As in torch: what len(loader) has found before the epoch began, for iterable datasets only.
-        self._length: int | None = loader._IterableDataset_len_called
+        self._length = known_length
         self._begin()
 
     def __len__(self) -> int:

@@ -13,7 +13,7 @@ from torch.utils.data import IterableDataset, default_collate, default_convert
 
 from antifreeze.core import ConfigError
 from antifreeze.datasets.tensors import with_own_types
-from antifreeze.diagnosis import Report
+from antifreeze.diagnosis import History, Report, open_skip_log
 from antifreeze.loaders._epoch_run import EpochRun
 from antifreeze.loaders._epochs import Epochs, LoaderEpoch
 from antifreeze.loaders._frameworks import warn_of_accelerate, without_seeders
@@ -21,12 +21,13 @@ from antifreeze.loaders._inline import InlineRunner
 from antifreeze.loaders._pad_ranks import next_number
 from antifreeze.loaders._shared_arguments import (
     checked_interval,
+    checked_limits,
+    checked_restarts,
     default_memory_limit,
-    make_pool_config,
     split_on_error,
 )
 from antifreeze.loaders._torch_epoch import TorchEpoch
-from antifreeze.pool import History, Pool, PoolCache, PoolConfig, PoolRunner, PrefetchTuner, open_skip_log
+from antifreeze.pool import Pool, PoolCache, PoolConfig, PoolRunner, PrefetchTuner
 from antifreeze.worker import IterableProgram, MapProgram
 
 __all__ = ["DataLoader"]
@@ -182,7 +183,14 @@ class DataLoader(torch.utils.data.DataLoader[Sample]):
 
     def _get_iterator(self) -> Any:
         """Return an iterator of ours: loaders that never end call this by its private name. Torch's would fork."""
-        return EpochRun(TorchEpoch(self, self._epochs, self._make_runner, padding_key=self._padding_key))
+        epoch = TorchEpoch(
+            self,
+            self._epochs,
+            self._make_runner,
+            padding_key=self._padding_key,
+            known_length=self._IterableDataset_len_called,
+        )
+        return EpochRun(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the latest iteration: after the last batch that was delivered.
@@ -236,12 +244,12 @@ class DataLoader(torch.utils.data.DataLoader[Sample]):
 
     def _make_config(self) -> PoolConfig:
         """Return the settings of workers. Frameworks set attributes after the loader was made."""
-        return make_pool_config(
+        return PoolConfig(
             num_workers=self.num_workers,
             dataset=type(self.dataset).__name__,
             on_error=split_on_error(self.on_error)[0],
-            stall_limit=self.stall_limit,
-            max_restarts=self.max_restarts,
+            limits=checked_limits(self.stall_limit),
+            max_restarts=checked_restarts(self.max_restarts),
             memory_limit=default_memory_limit(self.worker_memory_limit, self.num_workers),
             waits_for_all=without_seeders(self.worker_init_fn) is not None,
         )
@@ -282,6 +290,6 @@ class DataLoader(torch.utils.data.DataLoader[Sample]):
             return program
         return MapProgram(self.dataset, collate, one_by_one=self.on_error != "raise", **common)
 
-    def _renew_workers(self) -> None:
-        """Let workers go that stay from epoch to epoch: the dataset is another one than they know."""
+    def renew_workers(self) -> None:
+        """Let workers go that stay from epoch to epoch. Called when the dataset is another one than they know."""
         self._pool_cache = PoolCache(persistent=self.persistent_workers)

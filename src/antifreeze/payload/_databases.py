@@ -354,6 +354,8 @@ class LmdbHandles:
 
     def _environment(self, environment: Any) -> Any:
         lmdb: Any = sys.modules["lmdb"]
+        if type(environment) is not lmdb.Environment:
+            return NotImplemented  # how to create one of a subclass is not known
         try:
             path, flags = str(Path(environment.path()).absolute()), environment.flags()
         except lmdb.Error as error:

@@ -21,6 +21,17 @@ module_members: Callable[[ModuleType], dict[str, Any]] = class_members(ModuleTyp
 """Return the members of a module, whether it is loaded or only prepared for lazy loading."""
 
 
+def owner_of(module: ModuleType, name: str) -> tuple[Any, str]:
+    """Return the module or the class that has a variable, and its name there. ``name`` may be ``Class.name``."""
+    kind, _, attribute = name.rpartition(".")
+    return (module_members(module)[kind] if kind else module), attribute
+
+
+def members_of(owner: Any) -> Mapping[str, Any]:
+    """Return the members of a module or a class."""
+    return module_members(owner) if isinstance(owner, ModuleType) else class_members(owner)
+
+
 def find_in_class(kind: type, name: str) -> Any:
     """Return what a class or its bases define under a name, or None."""
     return next(

@@ -1,18 +1,23 @@
-"""Decides whether workers will import torch (then the fork server does it once), and which modules are the user's."""
+"""Modules: which are the user's, which need torch, and callbacks for when one is imported."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.machinery
 import os
 import sys
 import sysconfig
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from antifreeze.payload._inspection import class_members, module_members
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader  # takes ten times as long to import as this module
 
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _INSTALLED = ("site-packages", "dist-packages")
@@ -94,3 +99,52 @@ def _installed_folders() -> tuple[str, ...]:
     """Return the directories on ``sys.path`` that an installer has filled, for example ``pip install --target``."""
     found = {os.path.abspath(entry) for entry in sys.path if entry}  # noqa: PTH100  as modules have it in __file__
     return tuple(entry + os.sep for entry in found if any(Path(entry).glob("*.dist-info")))
+
+
+# -- callbacks at import ------------------------------------------------------------------------------------------
+
+
+def when_imported(name: str, act: Callable[[], None]) -> None:
+    """Call ``act`` now if the module is loaded, otherwise right after it is imported."""
+    if name in sys.modules:
+        act()
+        return
+    if _finder not in sys.meta_path:
+        sys.meta_path.insert(0, _finder)
+    _finder.acts.setdefault(name, []).append(act)
+
+
+class _Finder:
+    def __init__(self) -> None:
+        self.acts: dict[str, list[Callable[[], None]]] = {}
+        self._asking: set[str] = set()
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        del path, target  # the other finders are called again below
+        if fullname not in self.acts or fullname in self._asking:
+            return None
+        self._asking.add(fullname)
+        try:
+            spec = find_spec(fullname)
+        finally:
+            self._asking.discard(fullname)
+        if spec is not None and spec.loader is not None:
+            self._act_after(fullname, spec.loader)
+        return spec
+
+    def _act_after(self, name: str, loader: Loader) -> None:
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            execute(module)  # Order: first. If it raises, the module may be imported again, and the callbacks are kept
+            for act in self.acts.pop(name, []):
+                act()
+            if not self.acts and self in sys.meta_path:
+                sys.meta_path.remove(self)
+
+        loader.exec_module = exec_module  # type: ignore[method-assign]
+
+
+_finder = _Finder()

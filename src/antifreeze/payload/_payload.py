@@ -12,13 +12,12 @@ import sys
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from antifreeze.core import get_logger
-from antifreeze.ipc import FilePart, Mappings, create, map_bytes
-from antifreeze.payload._layout import BytesAt, PayloadLayout
+from antifreeze.ipc import Bytes, FilePart, Mappings, create, map_bytes, map_part
 from antifreeze.payload._modules import needs_torch
 from antifreeze.payload._pickler import Lists, Pickler, registered, spawning
 from antifreeze.payload._process_local import HandleTransfer
@@ -41,6 +40,26 @@ _NOT_SHARED = (
 )
 
 
+BytesAt = tuple[int, int] | FilePart
+"""Location of some bytes: offset and size in the payload, or a part of a file."""
+
+
+def bytes_at(locations: list[BytesAt], payload: int, handles: list[int]) -> list[Bytes]:
+    """Return the bytes at these locations. The payload is mapped copy-on-write: writes stay in this process."""
+    memory = map_bytes(payload, os.fstat(payload).st_size, "c")
+    return [map_part(p, handles) if isinstance(p, FilePart) else memory[p[0] : sum(p)] for p in locations]
+
+
+class PayloadLayout(NamedTuple):
+    """Where a program is. The descriptors of the payload and of transferred handles are sent with the message."""
+
+    pieces: list[BytesAt]
+    """The program's pickle, then its buffers, then those of large lists."""
+    lists: list[SentList]
+    tracker: int
+    """Index of the handle of the trainer's resource tracker; -1 if it has none."""
+
+
 class Payload:
     """What every worker of a loader is started with. Closes its memory when it is no longer referenced."""
 
@@ -51,6 +70,8 @@ class Payload:
         self.libraries = found.libraries
         self.per_worker_reason = found.per_worker_reason
         """Why each worker has to load this itself, as a sentence; "" if a template process can."""
+        self.rebuilt = found.rebuilt
+        """Names of the types that workers rebuild in a way of ours."""
         self._transfer = transfer
         self._found = replace(found, buffers=[])  # which are the user's, and may be large
         self._memory = map_bytes(fd, os.fstat(fd).st_size, "c")
@@ -102,6 +123,7 @@ class _Found:
     snapshots: list[list[Any]]
     """The items of large lists. They are immutable, so a list with the same items is the same list."""
     per_worker_reason: str
+    rebuilt: tuple[str, ...]
 
     def is_alike(self, other: _Found) -> bool:
         """True if the two differ at most in the content of their buffers."""
@@ -181,6 +203,7 @@ def _pickled(
         handles=transfer.identities(),
         snapshots=lists.snapshots,
         per_worker_reason=pickler.per_worker_reason,
+        rebuilt=tuple(f"{kind.__module__}.{kind.__qualname__}" for kind in pickler.rebuilt),
     )
 
 

@@ -12,7 +12,6 @@ import functools
 import inspect
 import io
 import itertools
-import mmap
 import multiprocessing.context
 import operator
 import pickle
@@ -26,11 +25,11 @@ import cloudpickle
 import numpy as np
 
 from antifreeze.core import NotPicklable
-from antifreeze.ipc import Mappings, is_tensor, reduce_memmap, reduce_mmap, reduce_tensor
-from antifreeze.payload._patches import original
+from antifreeze.ipc import Mappings
 from antifreeze.payload._process_local import HandleTransfer
+from antifreeze.payload._reducers import reducer_of
 from antifreeze.payload._reopen import PER_WORKER
-from antifreeze.payload._replacements import is_original
+from antifreeze.payload._replacements import is_original, original
 from antifreeze.payload._shared_list import LARGE, SentList, buffers_of, encode, with_buffers
 
 _SMALL = 1 << 12
@@ -125,6 +124,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
         """Modules that a worker imports, in the order in which they were found."""
         self.per_worker_reason = ""
         """Why the payload has to be loaded in each worker, and not in a template process."""
+        self.rebuilt: dict[type, None] = {}
+        """Types of objects that a worker rebuilds in a way of ours: opened again, mapped again, or fresh."""
         self.last: Any = None
         """The object being pickled. After an error, it is the one that cannot be sent."""
 
@@ -145,6 +146,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
         reduced = reduce(obj)
         if reduced is NotImplemented:
             return self._reduce_code(obj) if issubclass(type(obj), _CODE) else NotImplemented
+        self.rebuilt[type(obj)] = None
         if not self.per_worker_reason and reduced[0] in PER_WORKER:
             what = PER_WORKER[reduced[0]]
             self.per_worker_reason = f"the dataset holds {what}, which each worker has to open itself"
@@ -154,12 +156,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
         """Return a reducer for objects of a type, or None; the reducer may return NotImplemented."""
         if kind.__name__ in ("Tensor", "Parameter") and kind.__module__.partition(".")[0] == "torch":
             self.modules["torch"] = None
-            return lambda obj: reduce_tensor(obj) if is_tensor(obj) else NotImplemented
-        if kind is np.memmap:
-            return lambda obj: reduce_memmap(obj) if obj.size and not obj.dtype.hasobject else NotImplemented
-        if issubclass(kind, mmap.mmap):
-            return lambda obj: reduce_mmap(obj) or NotImplemented
-        return self._transfer.reducer(kind) or (_left_to_cloudpickle if issubclass(kind, _CODE) else None)
+        return reducer_of(kind, self._transfer) or (_left_to_cloudpickle if issubclass(kind, _CODE) else None)
 
     def _reduce_code(self, obj: Any) -> Any:
         if is_original(obj, self._replaced):

@@ -11,19 +11,15 @@ import contextlib
 import errno
 import fcntl
 import importlib
-import multiprocessing.reduction
 import multiprocessing.synchronize
 import os
-import queue
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from antifreeze.payload._databases import LmdbHandles
-from antifreeze.payload._reducers import Reduce, rebuilder
 
 _LOCK_INTERVAL_S = 0.001
 _MAX_LOCK_INTERVAL_S = 0.05
@@ -80,7 +76,7 @@ class KernelLock:
 
     def __init__(self, handle: Handle, offset: int, recursive: bool) -> None:
         self._fd = handle.detach()
-        self._offset, self._recursive = offset, recursive
+        self._offset = offset
         self._inside = threading.RLock() if recursive else threading.Lock()
         self._depth = 0
 
@@ -145,7 +141,7 @@ class HandleTransfer:
         self._whole: set[int] = set()
         self._lock_file: Handle | None = None
         self._held: list[Any] = []
-        self._lmdb = LmdbHandles()
+        self.lmdb = LmdbHandles()
 
     # The two methods that multiprocessing requires of a process that is being started.
     def duplicate_for_child(self, fd: int) -> int:
@@ -167,32 +163,14 @@ class HandleTransfer:
         fd = None if tracker is None else tracker._resource_tracker._fd
         return -1 if fd is None else self.duplicate_for_child(fd)
 
-    def reducer(self, kind: type) -> Reduce | None:
-        """Return a reducer for objects of a type that belong to one process; None for all others."""
-        for known, reduce in _REDUCERS:
-            if issubclass(kind, known):
-                return reduce
-        if issubclass(kind, (multiprocessing.synchronize.Lock, multiprocessing.synchronize.RLock)):
-            return self._lock
-        if issubclass(kind, multiprocessing.synchronize.Condition):
-            return self._condition
-        if hasattr(lmdb := sys.modules.get("lmdb"), "Environment"):
-            for known, reduce in self._lmdb.reducers(lmdb):
-                if kind is known:
-                    return reduce
-        others: dict[type, Any] = multiprocessing.reduction.ForkingPickler._extra_reducers  # type: ignore[attr-defined]
-        shared: Reduce | None = others.get(kind)
-        # Shared values, queues and pipes. Other libraries have registered reducers too: torch's need files in /dev/shm,
-        # and the one for sockets would make all workers use one connection.
-        return shared if getattr(shared, "__module__", "") in _SHARED else rebuilder(kind)
-
-    def _condition(self, condition: Any) -> Any:
+    def reduce_condition(self, condition: Any) -> Any:
         """Keep a condition, or an event, which has one, shared: the trainer takes part in it."""
         self._whole.add(id(condition._lock))
         self._held.append(condition)
         return NotImplemented
 
-    def _lock(self, lock: Any) -> Any:
+    def reduce_lock(self, lock: Any) -> Any:
+        """Replace a lock by one that the kernel releases, unless it belongs to a condition."""
         if id(lock) in self._whole:
             return NotImplemented
         if self._lock_file is None:
@@ -208,17 +186,3 @@ class HandleTransfer:
         """Close the descriptors."""
         while self.fds:
             os.close(self.fds.pop())
-
-
-def _pool(pool: Any) -> Any:
-    return ThreadPoolExecutor, (pool._max_workers, pool._thread_name_prefix, pool._initializer, pool._initargs)
-
-
-_SHARED = {f"multiprocessing.{name}" for name in ("sharedctypes", "heap", "connection", "queues", "managers")}
-_REDUCERS: list[tuple[Any, Reduce]] = [
-    (type(threading.Lock()), lambda _: (threading.Lock, ())),
-    (type(threading.RLock()), lambda _: (threading.RLock, ())),
-    (threading.local, lambda _: (threading.local, ())),
-    (queue.SimpleQueue, lambda _: (queue.SimpleQueue, ())),
-    (ThreadPoolExecutor, _pool),
-]

@@ -1,4 +1,4 @@
-"""Reducers for objects that pickle rejects, or sends by a name that a worker does not know."""
+"""The registry of reducers: for objects that pickle rejects, copies, or sends by a name that a worker does not know."""
 
 from __future__ import annotations
 
@@ -8,28 +8,44 @@ import ctypes
 import functools
 import importlib
 import io
+import mmap
+import multiprocessing.reduction
+import multiprocessing.synchronize
+import queue
 import sys
 import threading
 import types
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from operator import attrgetter
 from typing import Any
 
 import cloudpickle
 import numpy as np
 
+from antifreeze.ipc import is_tensor, reduce_memmap, reduce_mmap, reduce_tensor
 from antifreeze.payload._databases import h5py_reducers, sqlite_reducers
 from antifreeze.payload._inspection import class_members, find_in_class
 from antifreeze.payload._open_files import reduce_file
+from antifreeze.payload._process_local import HandleTransfer
 from antifreeze.payload._reopen import PER_WORKER
 
 Reduce = Callable[[Any], Any]
 _USES_ERRNO = 8  # as in ctypes
+_SHARED = {f"multiprocessing.{name}" for name in ("sharedctypes", "heap", "connection", "queues", "managers")}
 
 
-def _rebuilders() -> Iterator[tuple[type, Reduce]]:
-    """Yield types and their reducers, which return NotImplemented if pickle can handle an object."""
+def _registry(transfer: HandleTransfer) -> Iterator[tuple[type, Reduce]]:
+    """Yield all types that have a reducer, with it. A reducer returns NotImplemented if pickle can handle an object."""
+    yield np.memmap, _memmap
+    yield mmap.mmap, lambda found: reduce_mmap(found) or NotImplemented
+    for make in (threading.Lock, threading.RLock, threading.local, queue.SimpleQueue):
+        yield type(make()), functools.partial(_fresh, make)
+    yield ThreadPoolExecutor, _pool
+    yield multiprocessing.synchronize.Lock, transfer.reduce_lock
+    yield multiprocessing.synchronize.RLock, transfer.reduce_lock
+    yield multiprocessing.synchronize.Condition, transfer.reduce_condition
     yield functools._lru_cache_wrapper, _cached
     yield weakref.WeakKeyDictionary, _weak_mapping
     yield weakref.WeakValueDictionary, _weak_mapping
@@ -42,29 +58,53 @@ def _rebuilders() -> Iterator[tuple[type, Reduce]]:
     for kind in (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO):
         yield kind, reduce_file
     yield np.lib.npyio.NpzFile, _arrays
-    yield from _of_libraries()
-    if "asyncio" in sys.modules:  # importing it takes longer than starting a worker
-        yield sys.modules["asyncio"].AbstractEventLoop, lambda found: (_make_loop, (found.is_running(),))
-
-
-def _of_libraries() -> Iterator[tuple[type, Reduce]]:
-    """Yield types and reducers of libraries that a script has imported."""
+    # Libraries that a script has imported. Importing asyncio takes longer than starting a worker.
     if hasattr(sqlite3 := sys.modules.get("sqlite3"), "Connection"):
         yield from sqlite_reducers(sqlite3)
     if hasattr(h5py := sys.modules.get("h5py"), "AttributeManager"):
         yield from h5py_reducers(h5py)
+    if hasattr(lmdb := sys.modules.get("lmdb"), "Environment"):
+        yield from transfer.lmdb.reducers(lmdb)
+    torch: Any = sys.modules.get("torch")
+    if hasattr(torch, "Tensor"):
+        yield torch.Tensor, lambda found: reduce_tensor(found) if is_tensor(found) else NotImplemented
     jit: Any = sys.modules.get("torch.jit")
     if hasattr(jit, "ScriptFunction"):
         yield jit.ScriptModule, _script
         yield jit.ScriptFunction, _script
+    asyncio: Any = sys.modules.get("asyncio")
+    if hasattr(asyncio, "AbstractEventLoop"):
+        yield asyncio.AbstractEventLoop, lambda found: (_make_loop, (found.is_running(),))
 
 
-def rebuilder(kind: type) -> Reduce | None:
-    """Return a reducer for objects of a type that pickle cannot send to a worker; None for all others."""
-    for known, reduce in _rebuilders():
+def reducer_of(kind: type, transfer: HandleTransfer) -> Reduce | None:
+    """Return a reducer for objects of a type that pickle cannot send to a worker as they are; None for all others."""
+    others: dict[type, Any] = multiprocessing.reduction.ForkingPickler._extra_reducers  # type: ignore[attr-defined]
+    shared: Reduce | None = others.get(kind)
+    # Shared values, queues and pipes. Other libraries have registered reducers too: torch's need files in /dev/shm, and
+    # the one for sockets would make all workers use one connection.
+    if getattr(shared, "__module__", "") in _SHARED:
+        return shared
+    for known, reduce in _registry(transfer):
         if known in kind.__mro__:
             return reduce
     return _delegating if _delegates_attributes(kind) else None
+
+
+# -- what belongs to one process -----------------------------------------------------------------------------------
+
+
+def _fresh(make: Any, _: Any) -> Any:
+    return make, ()
+
+
+def _pool(pool: Any) -> Any:
+    return ThreadPoolExecutor, (pool._max_workers, pool._thread_name_prefix, pool._initializer, pool._initargs)
+
+
+def _memmap(found: Any) -> Any:
+    can_map = type(found) is np.memmap and found.size and not found.dtype.hasobject
+    return reduce_memmap(found) if can_map else NotImplemented
 
 
 # -- caches of functions -------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Finds functions and classes that the script has replaced: ``json.dumps = mine``, ``unittest.mock.patch``.
+"""Functions and classes that the script has replaced: ``json.dumps = mine``, ``unittest.mock.patch``.
 
 Workers import modules, and would use the originals. A replacement is recognized by its origin, because the previous
 content of a module is not known:
@@ -13,12 +13,17 @@ content of a module is not known:
 All modules are examined, because a function that is called through another library may be replaced, too. With torch,
 pandas and transformers, these are 200,000 values; examining them takes 70 ms the first time, and 35 ms later: modules
 that have the same objects as the last time are skipped.
+
+A replacement often calls the original by another name. In every process that applies the replacement, the original's
+import path leads to the replacement, so originals are sent as a reference to the previous value (``original``).
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
+import pickle
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -30,9 +35,8 @@ from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, Modul
 from typing import Any, NamedTuple
 
 from antifreeze.core import get_logger
-from antifreeze.payload._inspection import attributes, class_members, module_members
-from antifreeze.payload._modules import is_library
-from antifreeze.payload._patches import Patch
+from antifreeze.payload._inspection import attributes, class_members, members_of, module_members, owner_of
+from antifreeze.payload._modules import is_library, when_imported
 
 logger = get_logger()
 
@@ -81,6 +85,16 @@ class Replacement(NamedTuple):
     def place(self) -> tuple[str, str]:
         """Module and qualified name, as functions report their origin."""
         return self.module, self.name
+
+
+class Patch(NamedTuple):
+    """A replacement of what a module had when it was imported."""
+
+    module: str
+    name: str
+    """``Class.name`` for methods."""
+    blob: bytes
+    """Its pickle, loaded only when its module is imported."""
 
 
 _seen: dict[int, _ModuleScan] = {}
@@ -320,3 +334,60 @@ def _warn(found: Replacement, reason: str) -> None:
     if name not in _warned:
         _warned.add(name)
         logger.warning(_NOT_REPLACED, name, reason)
+
+
+# -- applying, in a worker ----------------------------------------------------------------------------------------
+
+_MISSING = object()
+_originals: dict[tuple[str, str], Any] = {}
+_applied: dict[tuple[str, str], Patch] = {}
+
+
+def apply_patches(patches: Iterable[Patch]) -> None:
+    """Apply patches now, or when their module is imported; restore what is no longer replaced.
+
+    A process may call this twice: as a template, and after it was forked as a worker.
+    """
+    latest = {(patch.module, patch.name): patch for patch in patches}
+    for key in _applied.keys() - latest.keys():
+        del _applied[key]
+        _restore(*key)
+    for key, patch in latest.items():
+        if _applied.get(key) == patch:
+            continue
+        _applied[key] = patch
+        when_imported(patch.module, functools.partial(_apply, patch))
+
+
+def _apply(patch: Patch) -> None:
+    key = patch.module, patch.name
+    if _applied.get(key) is not patch:  # it was superseded before the module was imported
+        return
+    try:
+        owner, name = owner_of(sys.modules[patch.module], patch.name)
+        # Order: before the replacement is loaded, which may refer to it.
+        _originals.setdefault(key, members_of(owner).get(name, _MISSING))
+        setattr(owner, name, pickle.loads(patch.blob))  # noqa: S301  the trainer's own objects
+    except Exception as error:  # noqa: BLE001  border: classes that cannot be changed, code that cannot be rebuilt
+        logger.warning(
+            "antifreeze: %s.%s was replaced in the trainer, but could not be replaced in a worker: %s: %s",
+            *(*key, type(error).__name__, error),
+        )
+
+
+def _restore(module: str, name: str) -> None:
+    found = _originals.pop((module, name), None)
+    if found is None:  # its module was never imported
+        return
+    owner, name = owner_of(sys.modules[module], name)
+    if found is _MISSING:
+        delattr(owner, name)
+    else:
+        setattr(owner, name, found)
+
+
+def original(module: str, name: str) -> Any:
+    """Return what a module had under a name before it was replaced."""
+    imported = importlib.import_module(module)
+    found = _originals.get((module, name), _MISSING)
+    return attrgetter(name)(imported) if found is _MISSING else getattr(found, "__func__", found)

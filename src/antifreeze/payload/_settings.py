@@ -1,29 +1,68 @@
-"""Applies the trainer's settings of modules and of the interpreter in a worker: a fork would have inherited them."""
+"""Settings of modules, loggers and the interpreter: gathered in the trainer, applied in a worker.
+
+A fork would have inherited what the script has set. A worker imports its modules itself, so the trainer gathers the
+settings that are plain data (``gather_settings``) and sends them with the environment. A worker applies each of them
+now, or as soon as its module is imported (``take_over``).
+"""
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import enum
 import functools
+import io
+import logging
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import PurePath
-from types import ModuleType, NoneType, SimpleNamespace, WrapperDescriptorType
+from types import BuiltinFunctionType, FunctionType, ModuleType, NoneType, SimpleNamespace, WrapperDescriptorType
 from typing import Any, NamedTuple
 
-from antifreeze.payload._inspection import attributes, class_members, find_in_class, module_members
-from antifreeze.payload._loggers import Log
-from antifreeze.payload._patches import Patch, apply_patches
+from antifreeze.payload._inspection import (
+    attributes,
+    class_members,
+    find_in_class,
+    members_of,
+    module_members,
+    owner_of,
+)
+from antifreeze.payload._modules import is_library, when_imported
 from antifreeze.payload._reducers import is_left_to_pickle
-from antifreeze.payload._safe_unpickle import rebuilt
-from antifreeze.payload._when_imported import when_imported
+from antifreeze.payload._replacements import Patch, apply_patches
 
 _MAX_NODES = 10_000
 _SCALARS = frozenset({NoneType, bool, int, float, complex, str, bytes, range})
 _CONTAINERS = (dict, list, tuple, set, frozenset)
 _OF_HANDLES = ("__del__", "__exit__", "close", "fileno")
 _MISSING = object()
+_NOT_VARIABLES = (FunctionType, BuiltinFunctionType, ModuleType, property, staticmethod, classmethod)
+_CONSTANTS = (NoneType, bool, int, float, str)
+_WITHOUT_CONSTANTS = sys.stdlib_module_names | {"antifreeze", "torch", "numpy", "pyarrow"}
+"""Not examined: their settings are made by functions."""
+
+
+class _Output(NamedTuple):
+    """A handler that writes to a stream of the process, or to a file."""
+
+    target: str
+    """``stdout``, ``stderr`` or an absolute path."""
+    encoding: str | None
+    level: int
+    formatter: Any
+    filters: list[Any]
+
+
+class Log(NamedTuple):
+    """The configuration of a logger."""
+
+    name: str
+    level: int
+    propagate: bool
+    disabled: bool
+    outputs: list[bytes]
+    """Each is pickled separately: formatters and filters may be of classes that a worker does not have."""
 
 
 class Variables(NamedTuple):
@@ -44,8 +83,13 @@ class Settings(NamedTuple):
     logs: list[Log]
     patches: tuple[Patch, ...] = ()
 
+    def summary(self) -> tuple[str, ...]:
+        """Return what is carried to workers, for people. Loggers and the interpreter's settings always are."""
+        replaced = [f"replacement of {patch.module}.{patch.name}" for patch in self.patches]
+        return (*replaced, *(f"settings of {name}" for name in self.modules))
 
-# -- of the interpreter ----------------------------------------------------------------------------------------------
+
+# -- of the interpreter -------------------------------------------------------------------------------------------
 
 _INTERPRETER = {
     "sys": [("getrecursionlimit", "setrecursionlimit")],
@@ -72,7 +116,86 @@ def _set_in(module: str, blob: bytes) -> None:
             getattr(sys.modules[module], name)(value)
 
 
-# -- of modules ------------------------------------------------------------------------------------------------------
+# -- of modules: gathered -----------------------------------------------------------------------------------------
+
+
+def gather_settings(by_value: set[str]) -> Settings:
+    """Return the settings of modules and of the interpreter that workers take over."""
+    modules = {}
+    own = [(name, module) for name, module in list(sys.modules.items()) if _is_own(name, module, by_value)]
+    for name, module in own:
+        variables = _variables(_named(module))
+        if variables.values:
+            modules[name] = variables
+    scripts = [sys.modules[name] for name in ("__main__", *by_value) if name in sys.modules]
+    for name, module in _libraries([*scripts, *(module for _, module in own)]).items():
+        values = list(module_members(module).items())
+        constants = {key: pickle.dumps(value) for key, value in values if _is_constant(key, value)}
+        if constants:
+            modules[name] = Variables(constants, (), is_library=True)
+    return Settings(modules, interpreter_settings(), log_settings())
+
+
+def _is_own(name: str, module: ModuleType, by_value: set[str]) -> bool:
+    """Return True if a module belongs to the user and workers import it."""
+    if name in by_value or name in ("__main__", "__mp_main__") or name.partition(".")[0] == "antifreeze":
+        return False
+    is_module = issubclass(type(module), ModuleType)
+    return is_module and module_members(module).get("__name__") == name and not is_library(module)
+
+
+def _named(module: ModuleType) -> Iterator[tuple[str, Any]]:
+    """Yield the variables of a module and of its classes."""
+    for name, value in list(module_members(module).items()):
+        if issubclass(type(value), type):
+            members = class_members(value)
+            if members.get("__module__") == _name(module) and enum.Enum not in value.__mro__:
+                yield from ((f"{name}.{key}", each) for key, each in _without_functions(members))
+        else:
+            yield from _without_functions({name: value})
+
+
+def _without_functions(names: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in names.items():
+        if not name.startswith("__") and not issubclass(type(value), _NOT_VARIABLES):
+            yield name, value
+
+
+def _variables(names: Iterator[tuple[str, Any]]) -> Variables:
+    """Return the values of public variables. Private ones are internal to a module, and are not set from outside."""
+    values, bound = {}, []
+    for name, value in names:
+        with contextlib.suppress(Exception):  # border: user objects may do anything when inspected
+            if is_data(value):
+                if not name.rpartition(".")[2].startswith("_"):
+                    values[name] = pickle.dumps(value)
+                continue
+        bound.append(name)
+    return Variables(values, tuple(bound), is_library=False)
+
+
+def _libraries(users: list[ModuleType]) -> dict[str, ModuleType]:
+    """Return the libraries that the user's modules reference by name, and those that these reference."""
+    near = {id(found): found for user in users for found in _modules_in(user)}
+    near |= {id(found): found for library in list(near.values()) for found in _modules_in(library)}
+    return {name: module for module in near.values() if _has_constants(name := _name(module), module)}
+
+
+def _modules_in(module: ModuleType) -> list[ModuleType]:
+    return [value for value in list(module_members(module).values()) if issubclass(type(value), ModuleType)]
+
+
+def _name(module: ModuleType) -> str:
+    return str(module_members(module).get("__name__", ""))
+
+
+def _has_constants(name: str, module: ModuleType) -> bool:
+    is_known = sys.modules.get(name) is module and name.partition(".")[0] not in _WITHOUT_CONSTANTS
+    return is_known and is_library(module)
+
+
+def _is_constant(name: str, value: object) -> bool:
+    return name.isupper() and not name.startswith("_") and type(value) in _CONSTANTS
 
 
 def is_data(value: object) -> bool:
@@ -117,6 +240,21 @@ def _is_plain(kind: type) -> bool:
     return type(find_in_class(kind, "__getattribute__")) is WrapperDescriptorType
 
 
+# -- of modules: applied ------------------------------------------------------------------------------------------
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if module not in sys.modules:  # a setting is not worth the seconds that some libraries take to import
+            raise pickle.UnpicklingError(f"{module} is not imported here")
+        return super().find_class(module, name)
+
+
+def rebuilt(blob: bytes) -> Any:
+    """Return a value; raise UnpicklingError if the module of its class is not imported."""
+    return _Unpickler(io.BytesIO(blob)).load()
+
+
 _applied: dict[str, Any] = {}
 """Settings that were applied already, in this process or in one that it was forked from."""
 
@@ -152,16 +290,37 @@ def _set_all(name: str, variables: Variables) -> None:
             is_same = type(before) is type(value) and before == value
             is_flag = type(value) in (bool, NoneType)
             # A number that was computed during the import may be a handle of this process.
-            is_own = type(value) is int and not variables.is_library and each not in _constants(name)
+            is_own = type(value) is int and not variables.is_library and each not in _literals(name)
             if not (is_same or is_own or (is_flag and lost)):
                 _set(module, each, before, value)
 
 
 @functools.cache
-def _constants(name: str) -> frozenset[str]:
-    from antifreeze.payload._source_constants import literals  # which few workers need
+def _literals(name: str) -> frozenset[str]:
+    """Return the variables that the source of a module sets to literal values; ``Class.name`` for those of classes."""
+    loader: Any = sys.modules[name].__loader__
+    body = ast.parse(loader.get_source(name) or "").body
+    classes = [found for found in body if isinstance(found, ast.ClassDef)]
+    return frozenset((*_names(body), *(f"{each.name}.{key}" for each in classes for key in _names(each.body))))
 
-    return frozenset(literals(sys.modules[name]))
+
+def _names(body: Iterable[ast.stmt]) -> Iterator[str]:
+    for target, value in _assigned(body):
+        is_literal = not any(isinstance(node, ast.Call | ast.Name | ast.Attribute) for node in ast.walk(value))
+        if isinstance(target, ast.Name) and is_literal:
+            yield target.id
+
+
+def _assigned(body: Iterable[ast.stmt]) -> Iterator[tuple[ast.expr, ast.expr]]:
+    for line in body:
+        if isinstance(line, ast.AnnAssign) and line.value is not None:
+            yield line.target, line.value
+        elif isinstance(line, ast.Assign):
+            for target in line.targets:
+                if isinstance(target, ast.Tuple) and isinstance(line.value, ast.Tuple):
+                    yield from zip(target.elts, line.value.elts, strict=False)
+                else:
+                    yield target, line.value
 
 
 def _is_unmade(value: Any) -> bool:
@@ -169,18 +328,12 @@ def _is_unmade(value: Any) -> bool:
     return value is None or value is False or value is _MISSING or is_empty
 
 
-def _owner(module: ModuleType, name: str) -> tuple[Any, str]:
-    kind, _, attribute = name.rpartition(".")
-    return (module_members(module)[kind], attribute) if kind else (module, attribute)
-
-
 def _get(module: ModuleType, name: str) -> Any:
     try:
-        owner, attribute = _owner(module, name)
+        owner, attribute = owner_of(module, name)
     except KeyError:
         return _MISSING
-    members = module_members(owner) if isinstance(owner, ModuleType) else class_members(owner)
-    return members.get(attribute, _MISSING)
+    return members_of(owner).get(attribute, _MISSING)
 
 
 def _set(module: ModuleType, name: str, before: Any, value: Any) -> None:
@@ -199,5 +352,59 @@ def _set(module: ModuleType, name: str, before: Any, value: Any) -> None:
         attributes(before).clear()
         attributes(before).update(attributes(value))
     else:
-        owner, attribute = _owner(module, name)
+        owner, attribute = owner_of(module, name)
         setattr(owner, attribute, value)
+
+
+# -- of loggers ---------------------------------------------------------------------------------------------------
+
+
+def log_settings() -> list[Log]:
+    """Return the configuration of the loggers of this process, as far as a worker can have the same."""
+    others = [found for found in list(logging.root.manager.loggerDict.values()) if isinstance(found, logging.Logger)]
+    found = []
+    for logger in (logging.root, *others):
+        outputs = []
+        for output in filter(None, map(_output, list(logger.handlers))):
+            with contextlib.suppress(Exception):  # border: formatters and filters of the user may not be picklable
+                outputs.append(pickle.dumps(output))
+        if logger is logging.root or logger.level or outputs or logger.disabled or not logger.propagate:
+            found.append(Log(logger.name, logger.level, logger.propagate, logger.disabled, outputs))
+    return found
+
+
+def _output(handler: logging.Handler) -> _Output | None:
+    rest = (handler.level, handler.formatter, list(handler.filters))
+    if isinstance(handler, logging.FileHandler):
+        return _Output(handler.baseFilename, handler.encoding, *rest)
+    if type(handler) is logging.StreamHandler:
+        streams = {"stdout": (sys.stdout, sys.__stdout__), "stderr": (sys.stderr, sys.__stderr__)}
+        for name, known in streams.items():
+            if any(handler.stream is stream for stream in known):
+                return _Output(name, None, *rest)
+    return None
+
+
+def set_logs(settings: list[Log]) -> None:
+    """Configure loggers. One that has handlers got them during an import, and keeps them."""
+    for log in settings:
+        logger = logging.root if log.name == logging.root.name else logging.getLogger(log.name)
+        logger.setLevel(log.level)
+        logger.propagate, logger.disabled = log.propagate, log.disabled
+        if not logger.handlers:
+            for blob in log.outputs:
+                with contextlib.suppress(Exception):  # border: classes that do not exist here
+                    logger.addHandler(_made(rebuilt(blob)))
+
+
+def _made(output: _Output) -> logging.Handler:
+    handler: logging.Handler
+    if output.target.startswith("/"):
+        handler = logging.FileHandler(output.target, "a", output.encoding, delay=True)
+    else:
+        handler = logging.StreamHandler(getattr(sys, output.target))
+    handler.setLevel(output.level)
+    handler.setFormatter(output.formatter)
+    for each in output.filters:
+        handler.addFilter(each)
+    return handler

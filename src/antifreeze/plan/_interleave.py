@@ -12,18 +12,24 @@ Guarantees:
 - Every round takes the same number of rows from every lane, so lanes can be interleaved row by row.
 
 Assumptions. Fragments are cheap to decode sequentially and expensive to reopen. ``permutation`` is stable across
-releases and platforms: saved states depend on it.
+releases and platforms: saved states depend on it. Streams, window and lanes are saved with a position, because they
+follow from memory limits and columns, which another run may choose differently.
+
+Tried, or considered:
+
+- A shuffle buffer over whole fragments. It decodes into memory that has left the cache by the time a row is drawn, and
+  a position can only be found again by replaying what was drawn before.
+- The same number of rows from every stream. Short streams end early, and the last rounds come from the few long ones,
+  badly mixed.
+- Rounding each stream on its own: before round r of R, stream s of length n has given n * r // R rows. One
+  multiplication, but the rows of a round vary, so that lanes cannot be interleaved row by row.
+- Whole fragments per rank. Ranks have different numbers of rows, and steps depend on how many ranks there are.
+- One permutation of all rows. It needs memory of the size of the dataset, and decodes each row group many times.
 """
 
 # Invariant: ``apportion`` adds up to the rows of a round, and never decreases for any stream as rounds advance. So a
 # stream is never asked to return a row, and a lane takes exactly its window per round (Webster's method has both
-# properties; rounding each stream on its own has neither).
-# Rejected: the same number of rows from every stream. Short streams end early, and the last rounds come from the few
-# long ones, badly mixed.
-# Rejected: whole fragments per rank. Ranks would have different numbers of rows, and steps would depend on how many
-# ranks there are.
-# Rejected: one permutation of all rows. It needs memory of the size of the dataset, and decodes each row group many
-# times.
+# properties).
 
 from __future__ import annotations
 

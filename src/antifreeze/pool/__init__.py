@@ -2,11 +2,9 @@
 
 from antifreeze.pool._config import PoolConfig
 from antifreeze.pool._failures import Decide, can_go_on, mixed_error, user_error
-from antifreeze.pool._history import History
 from antifreeze.pool._pool import Pool
 from antifreeze.pool._prefetch import AHEAD, PrefetchTuner
 from antifreeze.pool._runner import PoolCache, PoolRunner
-from antifreeze.pool._skip_log import SkipLog, open_skip_log
 from antifreeze.pool._task_sources import IndexSteps, IndexTasks, ShardProgress, ShardTasks, TaskSource
 from antifreeze.pool._task_table import Poison, TaskTable
 from antifreeze.pool._worker_handle import WorkerHandle
@@ -14,7 +12,6 @@ from antifreeze.pool._worker_handle import WorkerHandle
 __all__ = [
     "AHEAD",
     "Decide",
-    "History",
     "IndexSteps",
     "IndexTasks",
     "Poison",
@@ -25,12 +22,10 @@ __all__ = [
     "PrefetchTuner",
     "ShardProgress",
     "ShardTasks",
-    "SkipLog",
     "TaskSource",
     "TaskTable",
     "WorkerHandle",
     "can_go_on",
     "mixed_error",
-    "open_skip_log",
     "user_error",
 ]

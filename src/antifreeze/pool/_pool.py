@@ -25,7 +25,7 @@ decides what is run and retried; the pool only moves messages.
 # ``next`` does the I/O, and the supervisor takes over only while the training loop is busy elsewhere.
 # Rejected: SIGTERM before SIGKILL. A stopped process ignores it, and user code may too. A worker owns nothing that the
 # kernel does not clean up.
-# Rejected: a time limit per batch. It cannot distinguish a slow batch from a stuck one; see ``_watch`` instead.
+# Rejected: a time limit per batch. It cannot distinguish a slow batch from a stuck one; see ``_worker_watch`` instead.
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from antifreeze.pool._failures import no_descriptors, user_error
 from antifreeze.pool._supervisor import the_supervisor
 from antifreeze.pool._template import Template, Templates
 from antifreeze.pool._wakeup import WakeupPipe
-from antifreeze.pool._worker_handle import WorkerHandle, WorkerState, make_worker
+from antifreeze.pool._worker_handle import WorkerEvent, WorkerHandle, WorkerState, make_worker
 from antifreeze.worker import Cancel, Environment, Failure, Ready, Results, Start, Task
 
 GRACE_S = 1.0
@@ -160,8 +160,7 @@ class Pool:
             worker = self._worker(token)
             if worker is not None:
                 worker.pid, worker.asked_s = pid, time.monotonic()
-                if worker.state is WorkerState.REQUESTED:
-                    worker.state = WorkerState.LOADING
+                worker.apply(WorkerEvent.SPAWNED)
 
     def on_exited(self, token: int, code: int | None) -> None:
         """Handle the exit of a worker. Called by the supervisor."""
@@ -236,7 +235,7 @@ class Pool:
     def _ready(self, worker: WorkerHandle, message: Ready) -> None:
         failure = message.failure
         if failure is None:
-            worker.state = WorkerState.READY
+            worker.apply(WorkerEvent.LOADED)
             self.early_exits[worker.slot] = self._spawn_retries = 0
             if (dispatcher := self.dispatcher) is not None:
                 dispatcher.started(message.load_s)
@@ -265,9 +264,9 @@ class Pool:
 
     def lose(self, worker: WorkerHandle) -> None:
         """Handle the loss of a worker: reassign its tasks and spawn a replacement."""
-        if worker.state is WorkerState.GONE:
+        was = worker.apply(WorkerEvent.LOST)
+        if was is WorkerState.GONE:
             return
-        was, worker.state = worker.state, WorkerState.GONE
         self.workers[worker.slot] = None
         self._gone[worker.token] = worker
         self._poll = None

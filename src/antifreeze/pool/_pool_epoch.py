@@ -6,12 +6,11 @@ import time
 from functools import partial
 from typing import Any, NamedTuple
 
-from antifreeze.core import AntifreezeError, NotPicklable, get_logger
-from antifreeze.diagnosis import Finding, Skip
-from antifreeze.distributed import Location, Trouble
+from antifreeze.core import AntifreezeError, Location, NotPicklable, get_logger
+from antifreeze.diagnosis import Finding, History, Skip
+from antifreeze.distributed import Trouble
 from antifreeze.ipc import Heartbeat, Inbox, Packed, Stage, unpack
 from antifreeze.pool._failures import Decide, can_go_on, timed_out, user_error
-from antifreeze.pool._history import History
 from antifreeze.pool._messages import sample_of, slowest_of
 from antifreeze.pool._pool import Pool
 from antifreeze.pool._prefetch import PrefetchTuner

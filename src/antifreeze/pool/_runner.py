@@ -7,10 +7,10 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from antifreeze.core import AntifreezeError, ConfigError
-from antifreeze.distributed import Location, RankStatus, Watched, watch_ranks
+from antifreeze.core import AntifreezeError, ConfigError, Location
+from antifreeze.diagnosis import History
+from antifreeze.distributed import RankStatus, Watched, watch_ranks
 from antifreeze.pool._failures import Decide, no_descriptors
-from antifreeze.pool._history import History
 from antifreeze.pool._pool import Pool
 from antifreeze.pool._pool_epoch import END, Batch, PoolEpoch
 from antifreeze.pool._prefetch import PrefetchTuner
@@ -21,7 +21,7 @@ from antifreeze.pool._template import Templates
 
 
 class PoolCache:
-    """Creates and is_kept the pools of a loader: its workers run for one epoch, or persist for the next."""
+    """Creates and keeps the pools of a loader: its workers run for one epoch, or persist for the next."""
 
     def __init__(self, *, persistent: bool) -> None:
         self._persistent = persistent
@@ -34,7 +34,8 @@ class PoolCache:
 
     def facts(self) -> dict[str, Any]:
         """Return the facts about worker startup for the report."""
-        return {"per_worker_load": self._templates.reason, "persistent_workers": self._persistent}
+        found = {"per_worker_load": self._templates.reason, "carried": self._templates.carried}
+        return {**found, "persistent_workers": self._persistent}
 
     def prestart(self, program: Any) -> None:
         """Start the fork server and the template process in the background."""
@@ -171,11 +172,12 @@ class PoolRunner:
         """Return the status of this epoch for other ranks. Called by another thread; read-only."""
         epoch = self._epoch
         if epoch is None:
-            return self._history.status(self._shown_epoch, self._first, Location())
+            return RankStatus(epoch=self._shown_epoch, **self._history.progress(self._first))
         location, trouble = epoch.where()
         if not location.worker and self._upstream is not None:
             location = self._upstream()
-        return self._history.status(self._shown_epoch, self._first, location, trouble, epoch.stall_limit_s)
+        progress = self._history.progress(self._first, epoch.stall_limit_s)
+        return RankStatus(epoch=self._shown_epoch, place=location, trouble=trouble, **progress)
 
     def end_workers(self) -> None:
         """Shut down all workers, persistent ones included. The next batch starts new ones."""

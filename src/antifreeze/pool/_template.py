@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
+from antifreeze.core import get_logger
 from antifreeze.payload import (
     Patch,
     Payload,
@@ -23,6 +24,8 @@ from antifreeze.payload import (
     registered,
 )
 from antifreeze.worker import Environment
+
+logger = get_logger()
 
 _numbers = itertools.count(1)
 _MAX_ROUNDS = 8
@@ -105,6 +108,8 @@ class Templates:
     def __init__(self) -> None:
         self.by_value: set[str] = set()
         """Modules that exist only in this process: those of a notebook, or imported from a path that is gone."""
+        self.carried: tuple[str, ...] = ()
+        """What workers get besides plain data: handles opened again, replaced functions, settings of modules."""
         self._template: Template | None = None
 
     @property
@@ -125,6 +130,10 @@ class Templates:
         with registered(self.by_value):
             patches = packed(replacements, functools.partial(dump_replacement, replaced=replaced))
         sources, environment = own_sources(self.by_value), environment_of(self.by_value, patches)
+        carried = (*(f"rebuilt {name}" for name in payload.rebuilt), *environment.settings.summary())
+        if carried != self.carried:
+            self.carried = carried
+            logger.debug("antifreeze: carried to workers: %s", "; ".join(carried))
         if before is None or not before.is_for(payload, sources):
             self._template = Template(payload, sources, environment)
         assert self._template is not None  # noqa: S101  it was set

@@ -6,10 +6,9 @@ import time
 from dataclasses import dataclass
 
 from antifreeze.core import WorkerDied
-from antifreeze.diagnosis import Cause, Finding, Restart, Skip
+from antifreeze.diagnosis import Cause, Finding, History, Restart, Skip
 from antifreeze.ipc import Stage
 from antifreeze.pool._failures import fault_error
-from antifreeze.pool._history import History
 from antifreeze.pool._messages import batch_of, lines_of
 from antifreeze.pool._pool import Pool
 from antifreeze.pool._task_sources import TaskSource

@@ -1,4 +1,15 @@
-"""The trainer's handle of one worker process: its channel, its heartbeat, its assigned tasks."""
+"""The trainer's handle of one worker process: its channel, its heartbeat, its assigned tasks.
+
+States of a worker, and the events that change them::
+
+    REQUESTED ──spawned──▶ LOADING ──loaded──▶ READY
+        │                     │                  │
+        └────────lost─────────┴───────lost───────┴──▶ GONE
+
+Two processes report: the fork server that the worker was spawned, the worker itself that it has loaded the dataset. The
+second message may arrive first, so ``loaded`` also leads from REQUESTED to READY. A message that arrives too late
+changes nothing: GONE is final, and the pool spawns a replacement as a new handle.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +40,31 @@ from antifreeze.worker import MAX_FDS, Start, Task, Tasks
 
 
 class WorkerState(enum.Enum):
-    """State of a worker: REQUESTED -> LOADING -> READY, and from each of them -> GONE."""
+    """What is known of a worker."""
 
     REQUESTED = "requested, not spawned yet"
     LOADING = "spawned, loading the dataset"
     READY = "making batches"
     GONE = "its channel was closed, or it was killed"
+
+
+class WorkerEvent(enum.Enum):
+    """What changes the state of a worker."""
+
+    SPAWNED = "the fork server has forked it"
+    LOADED = "it has loaded the dataset"
+    LOST = "it exited, was killed, or is no longer needed"
+
+
+NEXT: dict[tuple[WorkerState, WorkerEvent], WorkerState] = {
+    (WorkerState.REQUESTED, WorkerEvent.SPAWNED): WorkerState.LOADING,
+    (WorkerState.REQUESTED, WorkerEvent.LOADED): WorkerState.READY,
+    (WorkerState.REQUESTED, WorkerEvent.LOST): WorkerState.GONE,
+    (WorkerState.LOADING, WorkerEvent.LOADED): WorkerState.READY,
+    (WorkerState.LOADING, WorkerEvent.LOST): WorkerState.GONE,
+    (WorkerState.READY, WorkerEvent.LOST): WorkerState.GONE,
+}
+"""The state after an event; any other pair leaves the state as it is."""
 
 
 @dataclass(slots=True, eq=False)
@@ -58,6 +88,12 @@ class WorkerHandle:
     """The sample it was processing when it was lost, named then: the batch may be done when the exit is explained."""
     asked_s: float = 0.0
     """When it was last sent a task, or was spawned."""
+
+    def apply(self, event: WorkerEvent) -> WorkerState:
+        """Change the state, and return the one before."""
+        before = self.state
+        self.state = NEXT.get((before, event), before)
+        return before
 
     @property
     def record(self) -> Heartbeat:
@@ -97,7 +133,7 @@ class WorkerHandle:
 
     def close(self) -> None:
         """Release its resources. Batches that it has sent stay readable. May be called twice."""
-        self.state = WorkerState.GONE
+        self.apply(WorkerEvent.LOST)
         self.channel.close()
         if self.stacks >= 0:
             os.close(self.stacks)

@@ -11,15 +11,16 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from antifreeze.core import get_logger
+from antifreeze.core import Location, get_logger
 from antifreeze.diagnosis import (
     Beat,
     Cause,
     Evidence,
     Finding,
+    History,
     Kill,
     Restart,
     StallLimits,
@@ -31,10 +32,9 @@ from antifreeze.diagnosis import (
     rss_of,
     warn_after_s,
 )
-from antifreeze.distributed import Location, Trouble
+from antifreeze.distributed import Trouble
 from antifreeze.ipc import Heartbeat, Stage
 from antifreeze.pool._failures import never_forked
-from antifreeze.pool._history import History
 from antifreeze.pool._messages import batch_of, lines_of
 from antifreeze.pool._process_watch import LOOK_S, ProcessWatch
 from antifreeze.pool._worker_handle import WorkerHandle, WorkerState
@@ -99,7 +99,7 @@ class Stalls:
         known = last is not None and which == (last.token, last.since_s)
         number = last.trouble.number if last is not None and known else next(_numbers)
         line = "" if finding.frame is None else str(finding.frame)
-        trouble = Trouble(number, place._replace(line=line), finding.cause.value, finding.title)
+        trouble = Trouble(number, replace(place, line=line), finding.cause.value, finding.title)
         self._last = _Stall(*which, trouble, self._history.batches)
 
     def last(self) -> Trouble | None:

@@ -2,15 +2,13 @@
 
 from antifreeze.storage._listing import Listing, list_files
 from antifreeze.storage._manifest_file import MANIFEST_NAME, read_manifest, write_manifest
-from antifreeze.storage._staleness import Difference, check_file, check_unchanged, compare, fingerprint
+from antifreeze.storage._staleness import check_file, check_unchanged, fingerprint
 
 __all__ = [
-    "Difference",
     "Listing",
     "MANIFEST_NAME",
     "check_file",
     "check_unchanged",
-    "compare",
     "fingerprint",
     "list_files",
     "read_manifest",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -15,50 +14,25 @@ from antifreeze.storage._listing import Listing
 _SHOWN = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
-    """How the files have changed since they were indexed: relative paths."""
-
-    changed: tuple[str, ...] = ()
-    """Of another size or modification time."""
-    vanished: tuple[str, ...] = ()
-    appeared: tuple[str, ...] = ()
-    reordered: bool = False
-    """The files are the same, but a list names them in another order."""
-
-    def __bool__(self) -> bool:
-        return bool(self.changed or self.vanished or self.appeared or self.reordered)
-
-
-def compare(manifest: Manifest, listing: Listing) -> Difference:
-    """Return how the files that exist differ from those that were indexed."""
+def check_unchanged(manifest: Manifest, listing: Listing, manifest_path: str) -> None:
+    """Raise ``SourceChanged`` unless the files are those that were indexed, in that order."""
     if manifest.files == listing.files:
-        return Difference()
+        return
     indexed = {file.path: file for file in manifest.files}
     present = {file.path: file for file in listing.files}
     changed = tuple(path for path, file in indexed.items() if path in present and present[path] != file)
     vanished = tuple(path for path in indexed if path not in present)
     appeared = tuple(path for path in present if path not in indexed)
-    reordered = not (changed or vanished or appeared)
-    return Difference(changed=changed, vanished=vanished, appeared=appeared, reordered=reordered)
-
-
-def check_unchanged(manifest: Manifest, listing: Listing, manifest_path: str) -> None:
-    """Raise ``SourceChanged`` unless the files are those that were indexed."""
-    difference = compare(manifest, listing)
-    if not difference:
-        return
-    kinds = (("changed", difference.changed), ("vanished", difference.vanished), ("appeared", difference.appeared))
+    kinds = (("changed", changed), ("vanished", vanished), ("appeared", appeared))
     parts = [_named(kind, paths) for kind, paths in kinds if paths]
-    if difference.reordered:
-        parts = ["the same files were indexed in another order"]
+    what = "; ".join(parts) or "the same files were indexed in another order"
     raise SourceChanged(
-        f"the files in {listing.root} are not those of {manifest_path}: {'; '.join(parts)}",
+        f"the files in {listing.root} are not those of {manifest_path}: {what}",
         hint="run index_parquet_dataset again, or delete the manifest: footers are then read when a dataset is opened",
         path=manifest_path,
-        changed=difference.changed,
-        vanished=difference.vanished,
-        appeared=difference.appeared,
+        changed=changed,
+        vanished=vanished,
+        appeared=appeared,
     )
 
 

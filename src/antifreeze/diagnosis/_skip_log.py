@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 from antifreeze.core import ConfigError, get_logger, one_line, open_to_append, write_all
-from antifreeze.diagnosis import Skip
+from antifreeze.diagnosis._report import Skip
 
 logger = get_logger()
 

@@ -8,22 +8,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-from antifreeze.diagnosis import MAX_SKIPS, STAGES, Report, Restart, Skip, StallLimits, warn_after_s
-from antifreeze.distributed import SILENT_S, Location, RankStatus, Trouble, Watched, watch_ranks
-from antifreeze.pool._skip_log import SkipLog
+from antifreeze.diagnosis._policy import StallLimits, warn_after_s
+from antifreeze.diagnosis._report import MAX_SKIPS, STAGES, Report, Restart, Skip
+from antifreeze.diagnosis._skip_log import SkipLog
 
 _MAX_RESTARTS = 1000
 _MAX_NOTES = 20
-
-
-class Placed(Protocol):
-    """Something that is waited for."""
-
-    def where(self) -> Location:
-        """Return where it is. Called by another thread: it must not block."""
-        ...
 
 
 @dataclass(slots=True)
@@ -83,33 +75,18 @@ class History:
         """Note that an epoch is over: what comes until the next one is not counted."""
         self._left_s = self._began_s = None
 
-    def status(
-        self,
-        epoch: int,
-        first: int,
-        place: Location,
-        trouble: Trouble | None = None,
-        stall_limit_s: float | None = None,
-    ) -> RankStatus:
-        """Return the progress of an epoch, for other ranks: ``first`` is what ``batches`` was when it began."""
+    def progress(self, first: int, stall_limit_s: float | None = None) -> dict[str, Any]:
+        """Return the progress of an epoch, as fields of a rank's status; ``first`` is ``batches`` when it began."""
         now_s = time.perf_counter()
         asked_s, left_s = self._began_s, self._left_s
         waits = asked_s is not None and (left_s is None or left_s < asked_s)
-        return RankStatus(
-            epoch=epoch,
-            step=self.batches - first,
-            waited_s=now_s - asked_s if waits and asked_s is not None else 0.0,
-            idle_s=now_s - (left_s if left_s is not None else asked_s if asked_s is not None else now_s),
-            place=place,
-            trouble=trouble,
-            warn_s=warn_after_s(StallLimits(stall_limit_s=stall_limit_s)),
-            silent_s=SILENT_S if stall_limit_s is None else stall_limit_s,
-        )
-
-    def watched(self, owner: Placed, epoch: int, stall_limit_s: float | None = None) -> Watched:
-        """Let other ranks see how an epoch goes, until the result is closed or the owner goes."""
-        first = self.batches
-        return watch_ranks(owner, lambda owner: self.status(epoch, first, owner.where(), stall_limit_s=stall_limit_s))
+        progress = {
+            "step": self.batches - first,
+            "waited_s": now_s - asked_s if waits and asked_s is not None else 0.0,
+            "idle_s": now_s - (left_s if left_s is not None else asked_s if asked_s is not None else now_s),
+            "warn_s": warn_after_s(StallLimits(stall_limit_s=stall_limit_s)),
+        }
+        return progress if stall_limit_s is None else progress | {"silent_s": stall_limit_s}
 
     def delivered(self, samples: int, nbytes: int) -> None:
         """Count a batch."""
@@ -156,7 +133,9 @@ class History:
         if len(self.slow) < _MAX_NOTES:
             self.slow.append(text)
 
-    def report(self, *, per_worker_load: str = "", persistent_workers: bool = False) -> Report:
+    def report(
+        self, *, per_worker_load: str = "", carried: tuple[str, ...] = (), persistent_workers: bool = False
+    ) -> Report:
         """Return it all, with what is known of the workers' start."""
         stage_s = Counter(self.stage_s)
         for others in self._others:
@@ -180,5 +159,6 @@ class History:
             batch_nbytes=self.nbytes // self.batches if self.batches else 0,
             slow=tuple(self.slow),
             per_worker_load=per_worker_load,
+            carried=carried,
             persistent_workers=persistent_workers,
         )
