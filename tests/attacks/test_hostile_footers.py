@@ -16,7 +16,7 @@ import pytest
 
 from antifreeze import AntifreezeError, CorruptFile
 from antifreeze.formats import _chunks, read_footer
-from antifreeze.formats._chunks import ChunkField, index_footer
+from antifreeze.formats._chunks import ChunkField, FooterIndex
 
 BASES: dict[str, Any] = {
     "flat": (pa.table({"x": range(50), "y": [0.5] * 50, "s": ["text", None] * 25}), 20),
@@ -70,7 +70,7 @@ def mutant(seed: int) -> tuple[str, bytes]:
 def facts_of(footer: bytes) -> Any:
     """Return all that a walk finds, or that it refuses."""
     try:
-        index = index_footer(footer, 0)
+        index = FooterIndex(footer, 0)
         groups = [index.read(group) for group in range(len(index.group_rows))]
         facts = [(group.num_rows, *(group.numbers(field).tolist() for field in ChunkField)) for group in groups]
     except ValueError:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antifreeze.formats import _chunks
-from antifreeze.formats._chunks import ChunkField, GroupChunks, decode, index_footer
+from antifreeze.formats._chunks import ChunkField, FooterIndex, GroupChunks, decode
 
 COLUMNS: dict[str, Any] = {
     "ids": pa.array([[1, 2, 3], [4], [], None] * 50, pa.list_(pa.int32())),
@@ -36,7 +36,7 @@ def footer_of(data: bytes) -> bytes:
 
 
 def groups_of(footer: bytes) -> list[GroupChunks]:
-    index = index_footer(footer, 0)
+    index = FooterIndex(footer, 0)
     return [index.read(group) for group in range(len(index.group_rows))]
 
 
@@ -72,7 +72,7 @@ def test_chunks_are_those_that_arrow_reports(compression: str, statistics: bool,
     )
     metadata = pq.read_metadata(io.BytesIO(data))
 
-    index = index_footer(footer_of(data), 10**6)
+    index = FooterIndex(footer_of(data), 10**6)
     groups = groups_of(footer_of(data))
 
     assert (index.num_rows, len(index.group_rows)) == (200, metadata.num_row_groups)
@@ -106,12 +106,12 @@ def test_patterns_and_the_thorough_reader_agree(columns: dict[str, Any], monkeyp
     """Patterns only save time."""
     footer = footer_of_table(columns, row_group_size=1)
     fast = [[*facts(group), group.numbers(ChunkField.CODEC)] for group in groups_of(footer)]
-    starts = index_footer(footer, 0).group_start.tolist()
+    starts = FooterIndex(footer, 0).group_start.tolist()
 
     monkeypatch.setattr(_chunks, "_any_chunk", Never)
 
     assert [[*facts(group), group.numbers(ChunkField.CODEC)] for group in groups_of(footer)] == fast
-    assert index_footer(footer, 0).group_start.tolist() == starts
+    assert FooterIndex(footer, 0).group_start.tolist() == starts
 
 
 def test_chunks_of_wide_files_are_matched_by_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +121,7 @@ def test_chunks_of_wide_files_are_matched_by_patterns(monkeypatch: pytest.Monkey
     monkeypatch.setattr(_chunks, "_read_chunk", lambda reader: slow.append(reader.position) or thorough(reader))
 
     for columns in (WIDE, ALIKE):
-        assert index_footer(footer_of_table(columns, row_group_size=1), 400).num_chunks == (400,)
+        assert FooterIndex(footer_of_table(columns, row_group_size=1), 400).num_chunks == {400}
         assert slow == []
 
 
@@ -129,14 +129,14 @@ def test_a_footer_is_cut_to_one_row_group(tmp_path: Path) -> None:
     """Arrow reads that row group from the whole file, and knows of no other."""
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"x": range(100), "s": [str(i) for i in range(100)]}), path, row_group_size=7)
-    index = index_footer(footer_of(path.read_bytes()), 0)
+    index = FooterIndex(footer_of(path.read_bytes()), 0)
 
     for group in range(15):
-        metadata = pq.read_metadata(io.BytesIO(index.file_with_group(group)))
+        metadata = pq.read_metadata(io.BytesIO(index.file_with(group)))
         file = pq.ParquetFile(path, metadata=metadata)
         assert metadata.num_row_groups == 1
         assert file.read_row_group(0).column("x").to_pylist() == list(range(100))[7 * group : 7 * group + 7]
-    empty = pq.ParquetFile(io.BytesIO(index.file_without_groups()))
+    empty = pq.ParquetFile(io.BytesIO(index.file_with(None)))
     assert empty.schema_arrow == pq.read_schema(path)
     assert empty.metadata.num_row_groups == 0
 
@@ -171,4 +171,4 @@ FOOTER = footer_of(written(row_group_size=50))
 @pytest.mark.parametrize("end", [0, 1, 10, len(FOOTER) // 2, len(FOOTER) - 1])
 def test_a_footer_that_is_cut_off_is_refused(end: int) -> None:
     with pytest.raises(ValueError, match="byte"):
-        index_footer(FOOTER[:end], 0)
+        FooterIndex(FOOTER[:end], 0)

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from antifreeze.core import AntifreezeError, CorruptFile, SourceNotFound, UnreadableFile
 from antifreeze.formats import Footer, _footers, read_footer
-from antifreeze.formats._footers import KnownLayouts
 
 
 def footer_of(folder: Path, columns: dict[str, Any], **options: Any) -> Footer:
@@ -119,7 +118,7 @@ def test_a_file_with_very_many_chunks_is_measured_by_its_first_row_groups(
 ) -> None:
     columns = {"n": range(400), "s": [f"text {i:03}" for i in range(400)], "l": [[1, 2]] * 400}
     exact = footer_of(tmp_path, columns, row_group_size=10, use_dictionary=False)
-    monkeypatch.setattr(_footers, "MAX_CHUNKS_MEASURED", 9)
+    monkeypatch.setattr(_footers, "_MAX_CHUNKS_MEASURED", 9)
 
     footer = read_footer(str(tmp_path / "a.parquet"))
 
@@ -135,9 +134,17 @@ def test_equal_schemas_are_one_object(tmp_path: Path) -> None:
     """A hundred thousand files need one schema, not as many."""
     for name in "ab":
         pq.write_table(pa.table({"x": [1]}), tmp_path / name)
-    known = KnownLayouts()
 
-    assert read_footer(str(tmp_path / "a"), known).schema is read_footer(str(tmp_path / "b"), known).schema
+    assert read_footer(str(tmp_path / "a")).schema is read_footer(str(tmp_path / "b")).schema
+
+
+def test_reading_and_indexing_find_the_same_types(tmp_path: Path) -> None:
+    """Other programs write UUIDs without Arrow's schema; indexed as one type and read as another, they are refused."""
+    path = tmp_path / "a.parquet"
+    values = pa.array([bytes(16)], pa.uuid() if hasattr(pa, "uuid") else pa.binary(16))
+    pq.write_table(pa.table({"id": values}), path, store_schema=False)
+
+    assert _footers.read_contents(str(path)).schema.equals(read_footer(str(path)).schema)
 
 
 def good(folder: Path) -> bytes:

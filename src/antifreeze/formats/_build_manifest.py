@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from antifreeze.core import ColumnFacts, ConfigError, File, Manifest, SchemaMismatch
-from antifreeze.formats._footers import Footer, KnownLayouts, read_footer
+from antifreeze.formats._footers import read_footer
+from antifreeze.formats._measure import Footer
 from antifreeze.formats._thread_pool import DaemonThreadPool
 
 _SHOWN = 5
@@ -38,8 +39,7 @@ def build_manifest(
         raise ConfigError("there are no files to index", hint="name at least one file", argument="listing_files")
     base = root.rstrip("/")
     paths = [f"{base}/{file.path}" for file in listing_files]
-    known = KnownLayouts()
-    footers = DaemonThreadPool(lambda path: read_footer(path, known), paths, threads).run(advance)
+    footers = DaemonThreadPool(read_footer, paths, threads).run(advance)
     agreement = _agree(footers)
     schema = agreement.schema
     fragment_file, fragment_group, fragment_rows = array("q"), array("q"), array("q")

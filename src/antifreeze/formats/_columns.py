@@ -20,10 +20,19 @@ from antifreeze.core import (
     SchemaMismatch,
     UnknownColumn,
 )
+from antifreeze.formats._arrays import (
+    Array,
+    LengthFound,
+    Misfit,
+    NullFound,
+    Scalars,
+    dense,
+    filled,
+    objects,
+    ragged,
+    unwrapped,
+)
 from antifreeze.formats._leaves import ArrowArray, Leaf, LeafKind, is_tree, leaves_of, levels, named
-from antifreeze.formats._lists import LengthFound, dense, ragged
-from antifreeze.formats._objects import objects
-from antifreeze.formats._scalars import Array, Misfit, NullFound, Scalars, filled, unwrapped
 
 _Read = Callable[[ArrowArray], Array]
 _UNREADABLE = (NullFound, LengthFound, ValueError, pa.ArrowException)

@@ -11,11 +11,11 @@ another column's does, a group with fewer rows than its pages hold. Four rules r
 
 from __future__ import annotations
 
+import functools
 import os
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from antifreeze.core import CorruptFile, SourceNotFound, UnreadableFile, open_regular
-from antifreeze.formats._chunks import ChunkField, GroupIndex, index_footer
-from antifreeze.formats._measure import MAX_CHUNKS_MEASURED, Layout, layout_of, measure
+from antifreeze.formats._chunks import ChunkField, FooterIndex
+from antifreeze.formats._measure import Footer, Layout, layout_of, measure
 from antifreeze.formats._pages import Chunk
 from antifreeze.formats._weights import LeafType
 
@@ -36,8 +36,6 @@ _END_BYTES = 8
 # 100,000 column chunks take about 10 MB.
 _MAX_FOOTER_BYTES = 128 << 20
 
-_MAX_KEYS = 16
-
 _FIRST_BYTE = 4
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 _CHUNK_FIELDS = (
@@ -48,31 +46,20 @@ _CHUNK_FIELDS = (
     ChunkField.DICTIONARY_PAGE_OFFSET,
 )
 """In the order of the fields of ``Chunk``."""
+# A look at each of 10,000 chunks takes as long as Arrow needs to open a file of 20,000. Files with more are measured
+# by their first row groups.
+_MAX_CHUNKS_MEASURED = 10_000
 _LARGE_FOOTER_NBYTES = 4 << 20
 _KEPT_CHUNKS = 1000
-_MAX_KNOWN_SCHEMAS = 4
 _MAX_CHECKED_CHUNKS = 100_000
 """Files with more chunks are not searched for chunks that overlap: it would take longer than reading some of them."""
+_MAX_KNOWN_SCHEMAS = 8
+"""A handful: metadata may be another one in every file, and files that all differ are compared with these."""
 
 _COPY_HINT = "copy or write the file again, or leave it out"
 
 # Everything that a damaged footer was seen to raise; Arrow raises OSError for thrift that does not parse.
 _PARSE_ERRORS = (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError, LookupError)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Footer:
-    """The facts of one file; ``nbytes``, ``values`` and ``lengths`` have one entry per field of the schema."""
-
-    group_rows: tuple[int, ...]
-    schema: pa.Schema
-    """Without metadata, so that equal schemas compare equal."""
-    nbytes: tuple[int, ...]
-    """Estimated bytes once decoded."""
-    values: tuple[int, ...]
-    """Leaf values."""
-    lengths: tuple[int | None, ...]
-    """Leaf values per row if all groups with rows have the same number of them, else None."""
 
 
 class FooterBytes(NamedTuple):
@@ -83,38 +70,69 @@ class FooterBytes(NamedTuple):
     """Where it begins in the file, and where the data ends."""
 
 
-class KnownLayouts:
-    """Layouts of files that were read, for those that follow; used by any number of threads."""
+class SchemaFacts:
+    """What is computed once for all files of a schema."""
 
-    def __init__(self) -> None:
-        self._layouts: list[Layout] = []
-        self._by_key: dict[tuple[bytes, bytes], Layout] = {}
+    def __init__(self, layout: Layout, parquet_schema: Any) -> None:
+        self.layout = layout
+        self._parquet_schema = parquet_schema
 
-    def layout(self, index: GroupIndex) -> Layout:
-        """Return the layout of a file. Those with the same bytes for their schema are not parsed again."""
-        layout = self._by_key.get(index.schema_key)
-        if layout is None:
-            file = pq.ParquetFile(pa.BufferReader(index.file_without_groups()))
-            layout = layout_of(file.schema_arrow, self._layouts)
-            if file.metadata.num_columns != layout.num_leaves:
-                found = file.metadata.num_columns
-                raise ValueError(f"{found} leaf columns are stored, {layout.num_leaves} are described")
-            # A handful: metadata may be another one in every file.
-            if len(self._by_key) < _MAX_KEYS:
-                self._by_key[index.schema_key] = layout
-        return layout
+    @functools.cached_property
+    def leaves(self) -> tuple[LeafType, ...]:
+        """The leaves of all columns. Listing ten thousand takes a while, and a manifest does not need them."""
+        return tuple(map(_leaf_type, map(self._parquet_schema.column, range(self.layout.num_leaves))))
+
+    @functools.cached_property
+    def leaf_ranges(self) -> dict[str, range]:
+        """The leaves of each column."""
+        starts = [*self.layout.first_leaf.tolist(), self.layout.num_leaves]
+        return {name: range(*pair) for name, pair in zip(self.layout.schema.names, pairwise(starts), strict=True)}
 
 
-def read_footer(path: str, known: KnownLayouts | None = None) -> Footer:
-    """Read the footer of one file.
+def _leaf_type(column: Any) -> LeafType:
+    kind = column.physical_type
+    width = column.length if kind == "FIXED_LEN_BYTE_ARRAY" else _WIDTHS.get(kind)
+    return LeafType(name=column.path, width=width, max_repetition=column.max_repetition_level)
 
-    ``known`` collects layouts over many calls, from any number of threads; files with equal schemas then share one
-    schema object, and compare by identity.
+
+_known_schemas: OrderedDict[tuple[bytes, bytes], SchemaFacts] = OrderedDict()
+
+
+def _schema_facts(index: FooterIndex) -> SchemaFacts:
+    """Return the facts of a file's schema. Files with the same bytes for it share them; with an equal one, its layout.
+
+    Any number of threads may call this.
+
+    Tried: ``ParquetSchema.equals``. It compares the names of leaves, which are the same for all columns of lists.
     """
+    if (known := _known_schemas.get(index.schema_key)) is not None:
+        return known
+    file = pq.ParquetFile(pa.BufferReader(index.file_with(None)))
+    schema = file.schema_arrow.remove_metadata()
+    equal = (other.layout for other in list(_known_schemas.values()) if other.layout.schema.equals(schema))
+    layout = next(equal, None) or layout_of(schema)
+    if file.metadata.num_columns != layout.num_leaves:
+        raise ValueError(f"{file.metadata.num_columns} leaf columns are stored, {layout.num_leaves} are described")
+    facts = _known_schemas[index.schema_key] = SchemaFacts(layout, file.schema)
+    if len(_known_schemas) > _MAX_KNOWN_SCHEMAS:
+        with suppress(KeyError):  # another thread was faster
+            _known_schemas.popitem(last=False)
+    return facts
+
+
+def read_footer(path: str) -> Footer:
+    """Read the footer of one file. Files with equal schemas share one schema object, and compare by identity."""
     footer = _read_footer_bytes(path)
     with _parsing(path):
-        index = index_footer(footer.data, MAX_CHUNKS_MEASURED)
-        return _facts((known or KnownLayouts()).layout(index), index)
+        index = _index(footer, _MAX_CHUNKS_MEASURED)
+        return measure(_schema_facts(index).layout, index)
+
+
+def _index(footer: FooterBytes, max_chunks: int) -> FooterIndex:
+    index = FooterIndex(footer.data, max_chunks)
+    if index.num_rows != (num_rows := sum(index.group_rows)):
+        raise ValueError(f"it claims {index.num_rows:,} rows, and its row groups have {num_rows:,}")
+    return index
 
 
 @contextmanager
@@ -185,32 +203,6 @@ def _check_marks(path: str, size: int, head: bytes, tail: bytes) -> None:
         raise _corrupt(path, f"claims a footer of {_footer_bytes(tail):,} bytes but has only {size:,}")
 
 
-def _check_rows(index: GroupIndex) -> None:
-    if index.num_rows != (num_rows := sum(index.group_rows)):
-        raise ValueError(f"it claims {index.num_rows:,} rows, and its row groups have {num_rows:,}")
-
-
-def _facts(layout: Layout, index: GroupIndex) -> Footer:
-    _check_rows(index)
-    sizes = measure(layout, index)
-    return Footer(
-        group_rows=tuple(index.group_rows),
-        schema=layout.schema,
-        nbytes=tuple(sizes.nbytes.tolist()),
-        values=tuple(sizes.values.tolist()),
-        lengths=tuple(None if length < 0 else length for length in sizes.lengths.tolist()),
-    )
-
-
-class SchemaFacts(NamedTuple):
-    """What is computed once for all files of a schema."""
-
-    schema: pa.Schema
-    leaves: tuple[LeafType, ...]
-    leaf_ranges: dict[str, range]
-    """The leaves of each column."""
-
-
 class Group(NamedTuple):
     """One row group, checked."""
 
@@ -225,24 +217,22 @@ class Contents:
     def __init__(self, footer: FooterBytes) -> None:
         self.data_stop = footer.start
         """Where the footer begins."""
-        self._index = index_footer(footer.data, _KEPT_CHUNKS)
-        # Arrow takes many times a footer's bytes to hold it: of a large one, it is given a row group at a time.
-        self._is_large = len(footer.data) > _LARGE_FOOTER_NBYTES
-        whole = self._index.file_without_groups() if self._is_large else self._index.file()
-        self._metadata: Any = pq.read_metadata(pa.BufferReader(whole))
-        self._facts = _schema_facts(self._index.schema_key, self._metadata.schema)
-        self.schema = self._facts.schema
+        self._index = _index(footer, _KEPT_CHUNKS)
+        self._facts = _schema_facts(self._index)
+        self.schema = self._facts.layout.schema
         self.num_groups, self.num_rows = len(self._index.group_rows), self._index.num_rows
-        _check_rows(self._index)
+        # Arrow takes many times a footer's bytes to hold it: of a large one, it is given a row group at a time.
+        is_large = len(footer.data) > _LARGE_FOOTER_NBYTES
+        self._metadata: Any = None if is_large else pq.read_metadata(pa.BufferReader(self._index.file()))
         self._groups: list[Group] = []
         if self.num_groups * len(self._facts.leaves) <= _MAX_CHECKED_CHUNKS:
             self._check_overlaps()
 
     def metadata(self, group: int) -> tuple[Any, int]:
         """Return what Arrow needs to read a row group, and the number that the group has there."""
-        if not self._is_large:
+        if self._metadata is not None:
             return self._metadata, group
-        return pq.read_metadata(pa.BufferReader(self._index.file_with_group(group))), 0
+        return pq.read_metadata(pa.BufferReader(self._index.file_with(group))), 0
 
     def group(self, number: int) -> Group:
         """Return a row group."""
@@ -293,35 +283,3 @@ def read_contents(path: str) -> Contents:
     footer = _read_footer_bytes(path)
     with _parsing(path):
         return Contents(footer)
-
-
-_known_schemas: OrderedDict[tuple[bytes, bytes], SchemaFacts] = OrderedDict()
-
-
-def _schema_facts(key: tuple[bytes, bytes], parquet_schema: Any) -> SchemaFacts:
-    """Return the cached layout of a schema.
-
-    Tried: ``ParquetSchema.equals``. It compares the names of leaves, which are the same for all columns of lists.
-    """
-    if (known := _known_schemas.get(key)) is not None:
-        return known
-    schema = parquet_schema.to_arrow_schema()
-    layout = layout_of(schema, [])
-    leaves = tuple(_leaf_types(parquet_schema))
-    if len(leaves) != layout.num_leaves:
-        raise ValueError(f"{len(leaves)} leaf columns are stored, {layout.num_leaves} are described")
-    starts = [*layout.first_leaf.tolist(), layout.num_leaves]
-    ranges = {name: range(starts[i], starts[i + 1]) for i, name in enumerate(schema.names)}
-    facts = _known_schemas[key] = SchemaFacts(schema, leaves, ranges)
-    if len(_known_schemas) > _MAX_KNOWN_SCHEMAS:
-        with suppress(KeyError):  # another thread was faster
-            _known_schemas.popitem(last=False)
-    return facts
-
-
-def _leaf_types(parquet_schema: Any) -> Iterator[LeafType]:
-    for number in range(len(parquet_schema)):
-        column = parquet_schema.column(number)
-        kind = column.physical_type
-        width = column.length if kind == "FIXED_LEN_BYTE_ARRAY" else _WIDTHS.get(kind)
-        yield LeafType(name=column.path, width=width, max_repetition=column.max_repetition_level)

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from antifreeze.formats._chunks import ChunkField, GroupChunks, GroupIndex, decode
+from antifreeze.formats._chunks import ChunkField, FooterIndex, GroupChunks, decode
+from antifreeze.formats._leaves import plain
 
 # A str or bytes object, beside its characters.
 _OBJECT_BYTES = 50
@@ -22,10 +23,6 @@ _MAX_CLAIMED = 2**48
 # What estimates are cut to: a claim of more is no better known.
 _MAX_ESTIMATED = 2.0**60
 
-# A look at each of 10,000 chunks takes as long as Arrow needs to open a file of 20,000. Files with more are measured
-# by their first row groups.
-MAX_CHUNKS_MEASURED = 10_000
-
 # Untyped, for the stubs of Arrow narrow types by these questions further than the answers go.
 _TYPES: Any = pa.types
 
@@ -35,20 +32,32 @@ _Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Footer:
+    """The facts of one file; ``nbytes``, ``values`` and ``lengths`` have one entry per field of the schema."""
+
+    group_rows: tuple[int, ...]
+    schema: pa.Schema
+    """Without metadata, so that equal schemas compare equal."""
+    nbytes: tuple[int, ...]
+    """Estimated bytes once decoded."""
+    values: tuple[int, ...]
+    """Leaf values."""
+    lengths: tuple[int | None, ...]
+    """Leaf values per row if all groups with rows have the same number of them, else None."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Layout:
     """A schema and how its columns are measured; files with equal schemas share one."""
 
     schema: pa.Schema
+    """Without metadata."""
     first_leaf: _Integers
     """One entry per column: the first of its leaves."""
     is_flat: _Bools
     """One entry per column: not nested, as many values as rows."""
     widths: _Integers
     """One entry per leaf: decoded bytes per value, -1 for strings and binary."""
-    is_flat_leaf: _Bools
-    """One entry per leaf: that of its column."""
-    is_known: _Bools
-    """One entry per column: its size follows from the number of rows, which makes wide tables of numbers cheap."""
 
     @property
     def num_leaves(self) -> int:
@@ -56,68 +65,36 @@ class Layout:
         return len(self.widths)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Sizes:
-    """One entry per column."""
-
-    nbytes: _Integers
-    """Estimated bytes once decoded."""
-    values: _Integers
-    """Leaf values."""
-    lengths: _Integers
-    """Leaf values per row if all groups with rows have the same number of them, else -1."""
-
-
-def layout_of(schema: pa.Schema, known: list[Layout]) -> Layout:
-    """Return the layout of a schema, and keep it in ``known``."""
-    for layout in known:
-        if layout.schema.equals(schema):
-            return layout
+def layout_of(schema: pa.Schema) -> Layout:
+    """Return the layout of a schema."""
     kinds: dict[int, tuple[bool, list[int]]] = {}
     flat: list[bool] = []
     widths: list[int] = []
     first: list[int] = []
     for kind in schema.types:
         # By number, for equal types are different objects, and comparing ten thousand of them takes a while.
-        known_kind = kinds.get(kind.id)
-        if known_kind is None:
-            known_kind = (_is_flat(kind), _leaf_widths(kind))
+        known = kinds.get(kind.id)
+        if known is None:
+            known = (not _TYPES.is_nested(plain(kind)), _leaf_widths(kind))
             if not (isinstance(kind, pa.BaseExtensionType) or _TYPES.is_nested(kind) or _TYPES.is_dictionary(kind)):
-                kinds[kind.id] = known_kind
-        is_flat, leaves = known_kind
+                kinds[kind.id] = known
+        is_flat, leaves = known
         if not leaves:
             raise ValueError("a column has no leaves")
         first.append(len(widths))
         flat.append(is_flat)
         widths += leaves
-    first_leaf, is_flat_column = np.array(first, np.int64), np.array(flat, np.bool_)
-    leaf_widths = np.array(widths, np.int64)
-    layout = Layout(
+    return Layout(
         schema=schema.remove_metadata(),
-        first_leaf=first_leaf,
-        is_flat=is_flat_column,
-        widths=leaf_widths,
-        is_flat_leaf=np.repeat(is_flat_column, np.diff(first_leaf, append=len(widths))),
-        is_known=is_flat_column & (leaf_widths[first_leaf] >= 0),
+        first_leaf=np.array(first, np.int64),
+        is_flat=np.array(flat, np.bool_),
+        widths=np.array(widths, np.int64),
     )
-    # A handful at most: files that all differ must not be compared with each other.
-    if len(known) < 8:
-        known.append(layout)
-    return layout
-
-
-def _is_flat(kind: Any) -> bool:
-    if isinstance(kind, pa.BaseExtensionType):
-        return _is_flat(kind.storage_type)
-    return not _TYPES.is_nested(kind)
 
 
 def _leaf_widths(kind: Any) -> list[int]:
     """Return the decoded width of each leaf below a type, in the order in which Parquet stores them."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return _leaf_widths(kind.storage_type)
-    if _TYPES.is_dictionary(kind):
-        return _leaf_widths(kind.value_type)
+    kind = plain(kind)
     if _TYPES.is_map(kind):
         return _leaf_widths(kind.key_type) + _leaf_widths(kind.item_type)
     if _TYPES.is_struct(kind):
@@ -133,39 +110,48 @@ def _leaf_widths(kind: Any) -> list[int]:
     return [-1]
 
 
-def measure(layout: Layout, index: GroupIndex) -> Sizes:
-    """Return the sizes of all columns.
+def measure(layout: Layout, index: FooterIndex) -> Footer:
+    """Return the facts of a file.
 
     Raises:
         ValueError: the footer claims what cannot be.
     """
     if any(count != layout.num_leaves for count in index.num_chunks):
-        raise ValueError(f"a row group has {index.num_chunks} column chunks, expected {layout.num_leaves}")
+        raise ValueError(f"a row group has {sorted(index.num_chunks)} column chunks, expected {layout.num_leaves}")
     if min(index.group_rows, default=0) < 0 or min(index.group_nbytes, default=0) < 0:
         raise ValueError("a row group claims a negative number of rows or bytes")
     rows, nbytes_in_file = sum(index.group_rows), sum(index.group_nbytes)
     if max(rows, nbytes_in_file) > _MAX_CLAIMED:
         raise ValueError("the row groups claim an impossible number of rows or bytes")
     widths = layout.widths[layout.first_leaf]
-    is_known = layout.is_known
-    if is_known.all() or not rows:
-        lengths = np.full_like(widths, 1 if rows else -1)
-        return Sizes(nbytes=rows * widths, values=np.full_like(widths, rows), lengths=lengths)
-    found = _added_up(layout, index.first_groups, rows, nbytes_in_file)
-    return Sizes(
-        nbytes=np.where(is_known, rows * widths, found.nbytes),
-        values=np.where(is_known, rows, found.values),
-        lengths=np.where(is_known, 1, found.lengths),
+    # The size of these follows from the number of rows, which makes wide tables of numbers cheap.
+    is_known = layout.is_flat & (widths >= 0)
+    nbytes, values = rows * widths, np.full_like(widths, rows)
+    lengths = np.full_like(widths, 1 if rows else -1)
+    if rows and not is_known.all():
+        found_nbytes, found_values, found_lengths = _added_up(layout, index.first_groups, rows, nbytes_in_file)
+        nbytes = np.where(is_known, nbytes, found_nbytes)
+        values = np.where(is_known, values, found_values)
+        lengths = np.where(is_known, lengths, found_lengths)
+    return Footer(
+        group_rows=tuple(index.group_rows),
+        schema=layout.schema,
+        nbytes=tuple(nbytes.tolist()),
+        values=tuple(values.tolist()),
+        lengths=tuple(None if length < 0 else length for length in lengths.tolist()),
     )
 
 
-def _added_up(layout: Layout, groups: Sequence[GroupChunks], rows: int, nbytes_in_file: int) -> Sizes:
-    """Return the sizes of all columns from their chunks in the first row groups, or in all."""
+def _added_up(
+    layout: Layout, groups: Sequence[GroupChunks], rows: int, nbytes_in_file: int
+) -> tuple[_Integers, _Integers, _Integers]:
+    """Return bytes, values and lengths (-1: they differ) of all columns, from the first row groups, or from all."""
     first, widths = layout.first_leaf, layout.widths
     group_rows = np.array([group.num_rows for group in groups], np.int64).reshape(-1, 1)
     counts, sizes = (_table(layout, groups, field) for field in (ChunkField.NUM_VALUES, ChunkField.UNCOMPRESSED_NBYTES))
     wrong = (counts < group_rows) | (counts > _MAX_CLAIMED) | (sizes < 0) | (sizes > _MAX_CLAIMED)
-    wrong |= layout.is_flat_leaf & (counts != group_rows)
+    is_flat_leaf = np.repeat(layout.is_flat, np.diff(first, append=len(widths)))
+    wrong |= is_flat_leaf & (counts != group_rows)
     is_wrong = np.logical_or.reduceat(wrong.any(axis=0), first)
     # Floats hold all sums that honest files have, exactly, and do not overflow with the others.
     objects = np.maximum(sizes, counts * float(_POINTERS_BYTES)) + counts * float(_OBJECT_BYTES)
@@ -183,10 +169,10 @@ def _added_up(layout: Layout, groups: Sequence[GroupChunks], rows: int, nbytes_i
         values = np.where(layout.is_flat, rows, np.maximum(values * fraction, rows))
     # Chunks that cannot be true give a cautious guess: the column is all that the file holds, one byte per value.
     guess = nbytes_in_file + rows * float(_OBJECT_BYTES + _POINTERS_BYTES)
-    return Sizes(
-        nbytes=_whole(np.where(is_wrong, guess, nbytes)),
-        values=_whole(np.where(is_wrong, max(rows, nbytes_in_file), values)),
-        lengths=np.where(is_wrong, -1, lengths),
+    return (
+        _whole(np.where(is_wrong, guess, nbytes)),
+        _whole(np.where(is_wrong, max(rows, nbytes_in_file), values)),
+        np.where(is_wrong, -1, lengths),
     )
 
 

@@ -5,7 +5,7 @@ Every length and count in such bytes is a claim. Guaranteed, whatever the bytes 
 - time is linear in the bytes that are read, and no single call into C covers more than about a megabyte, so that
   signals are handled and other threads run;
 - memory is bounded by the bytes that are read: a count is compared with the bytes that are left before it is believed;
-- nesting is followed with an explicit stack of at most ``MAX_DEPTH`` levels;
+- nesting is followed for at most ``MAX_DEPTH`` levels;
 - everything odd is a ``ValueError``: bytes missing, an unknown type, a negative length, a number of more than 64 bits,
   a field that occurs twice, or a known field of another type.
 
@@ -89,7 +89,11 @@ def signed(data: bytes) -> int:
     for byte in data:
         number |= (byte & 0x7F) << shift
         shift += 7
-    # Zigzag: the sign is the lowest bit.
+    return _unzigzag(number)
+
+
+def _unzigzag(number: int) -> int:
+    """Return the signed number; its sign is the lowest bit."""
     return (number >> 1) ^ -(number & 1)
 
 
@@ -108,26 +112,19 @@ class CompactReader:
 
     def read_varint(self) -> int:
         """Return an unsigned number of at most 64 bits."""
-        position, shift, number = self.position, 0, 0
-        while True:
-            byte = self._byte(position)
-            position += 1
+        number = shift = 0
+        for byte in self.data[self.position : self.position + 10]:
             number |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                break
             shift += 7
-            if shift > 63:
-                raise ValueError(f"a number at byte {self.position} has more than 64 bits")
-        if number >> 64:
-            raise ValueError(f"a number at byte {self.position} has more than 64 bits")
-        self.position = position
-        return number
+            if byte < 0x80 and not number >> 64:
+                self.position += shift // 7
+                return number
+        self._byte(self.position + 9)
+        raise ValueError(f"a number at byte {self.position} has more than 64 bits")
 
     def read_int(self) -> int:
         """Return a signed number of at most 64 bits."""
-        number = self.read_varint()
-        # Zigzag: the sign is the lowest bit.
-        return (number >> 1) ^ -(number & 1)
+        return _unzigzag(self.read_varint())
 
     def read_binary(self) -> bytes:
         """Return a byte string; never more than the data holds."""
@@ -173,57 +170,29 @@ class CompactReader:
         self._values_left = max_elements
         return self._struct(MAX_DEPTH)
 
-    def skip(self, wire: Wire) -> None:
+    def skip(self, wire: Wire, depth: int = MAX_DEPTH) -> None:
         """Move behind the value of a field."""
-        if wire in _BOOLS:
-            return  # the type is the value
-        # Values that are to be skipped, innermost last: a type and how many; a count of -1 is an open struct.
-        stack = [(wire, 1)]
-        while stack:
-            if len(stack) > MAX_DEPTH:
-                raise ValueError(f"values are nested more than {MAX_DEPTH} deep")
-            inner, count = stack.pop()
-            if count < 0:
-                self._skip_field(stack)
-            elif inner in _FIXED_NBYTES:
-                self._advance(_FIXED_NBYTES[inner] * count)
-            elif inner is Wire.STRUCT:
-                self._skip_structs(count, stack)
-            elif count:
-                if count > 1:
-                    stack.append((inner, count - 1))
-                self._skip_one(inner, stack)
-
-    def _skip_one(self, wire: Wire, stack: list[tuple[Wire, int]]) -> None:
-        if wire in _INTS:
+        if wire is Wire.STRUCT:
+            if (found := _SMALL_STRUCT.match(self.data, self.position)) is not None:
+                self.position = found.end()
+                return
+            inner = self._deeper(depth)
+            for _, field_wire in self.fields():
+                self.skip(field_wire, inner)
+        elif wire in _LISTS:
+            item, count = self.read_list_header()
+            inner = self._deeper(depth)
+            if item in _FIXED_NBYTES:
+                self._advance(_FIXED_NBYTES[item] * count)
+            else:
+                for _ in range(count):
+                    self.skip(item, inner)
+        elif wire in _INTS:
             self.read_varint()
         elif wire is Wire.BINARY:
             self._advance(self.read_varint())
-        else:
-            stack.append(self.read_list_header())
-
-    def _skip_structs(self, count: int, stack: list[tuple[Wire, int]]) -> None:
-        """Skip small structs up to the first that is not, which is opened."""
-        data, position, match = self.data, self.position, _SMALL_STRUCT.match
-        while count and (found := match(data, position)) is not None:
-            position = found.end()
-            count -= 1
-        self.position = position
-        if count:
-            stack += [(Wire.STRUCT, count - 1), (Wire.STRUCT, -1)]
-
-    def _skip_field(self, stack: list[tuple[Wire, int]]) -> None:
-        """Skip the next field of an open struct, or close the struct."""
-        head = self._byte(self.position)
-        self.position += 1
-        if head == 0:
-            return
-        if not head >> 4:
-            self.read_int()
-        wire = self._wire(head & 0x0F)
-        stack.append((Wire.STRUCT, -1))
-        if wire not in _BOOLS:
-            stack.append((wire, 1))
+        elif wire not in _BOOLS:  # of a field that is one, the type is the value
+            self._advance(_FIXED_NBYTES[wire])
 
     def _struct(self, depth: int) -> dict[int, Any]:
         return {
@@ -235,23 +204,27 @@ class CompactReader:
         self._values_left -= 1
         if self._values_left < 0:
             raise ValueError("a struct has more values than are read of one")
-        if depth < 1:
-            raise ValueError(f"values are nested more than {MAX_DEPTH} deep")
+        inner = self._deeper(depth)
         if wire in _INTS:
             return self.read_int()
         if wire is Wire.BINARY:
             return self.read_binary()
         if wire is Wire.STRUCT:
-            return self._struct(depth - 1)
+            return self._struct(inner)
         if wire in _LISTS:
             item, count = self.read_list_header()
-            return [self._value(item, depth - 1) for _ in range(count)]
+            return [self._value(item, inner) for _ in range(count)]
         start = self.position
         self._advance(_FIXED_NBYTES[wire])
         if wire is Wire.DOUBLE:
             return struct.unpack_from("<d", self.data, start)[0]
         byte = self.data[start]
         return byte == Wire.TRUE if wire in _BOOLS else byte
+
+    def _deeper(self, depth: int) -> int:
+        if depth < 1:
+            raise ValueError(f"values are nested more than {MAX_DEPTH} deep")
+        return depth - 1
 
     def _byte(self, position: int) -> int:
         try:

@@ -6,7 +6,7 @@ taken only if the one before would make pieces very small, so that ordinary data
 
 1. the values of each page, times what a value can take at most: a fixed width, or the whole dictionary;
 2. the longest entry of the dictionary, instead of its size;
-3. the longest row of a nested column, from its repetition levels (``_levels``), instead of all values of the chunk.
+3. the longest row of a nested column, from its repetition levels (``LongestRow``), instead of all values of the chunk.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from antifreeze.core import ReadLimits
-from antifreeze.formats._levels import LongestRow
 from antifreeze.formats._pages import (
     CODECS,
     UNCOMPRESSED,
     ChunkPages,
     Encoding,
+    LongestRow,
     Page,
     PageType,
     Read,
