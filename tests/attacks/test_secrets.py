@@ -94,7 +94,7 @@ def texts_of_the_project() -> list[str]:
     """Return every text in the source that is long enough to be a message, a hint or a docstring."""
     paths = sorted((ROOT / "src/antifreeze").rglob("*.py"))
     # The redactor's own modules are full of names and places of secrets.
-    trees = [ast.parse(path.read_text()) for path in paths if not path.name.startswith(("_secret_", "_redaction"))]
+    trees = [ast.parse(path.read_text()) for path in paths if not path.name.startswith(("_secrets", "_redaction"))]
     constants = [node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant)]
     return [value for value in constants if isinstance(value, str) and " " in value]
 

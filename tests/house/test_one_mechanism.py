@@ -19,7 +19,7 @@ READS_PROC = {
     "payload/_databases.py",
 }
 STARTS_DAEMONS = {
-    "core/_daemon_call.py",  # a call that may hang
+    "core/_waiting.py",  # a call that may hang
     "decode/_threads.py",  # decoders, each with a note of its progress
     "distributed/_exchange.py",  # loops that live as long as a loader
     "forkserver/_ahead.py",

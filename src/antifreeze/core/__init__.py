@@ -1,7 +1,5 @@
 """The vocabulary that every layer shares. Standard library only."""
 
-from antifreeze.core._daemon_call import DaemonCall
-from antifreeze.core._deadline import Deadline
 from antifreeze.core._errors import (
     AntifreezeError,
     ConfigError,
@@ -24,6 +22,7 @@ from antifreeze.core._errors import (
     UnreadableFile,
     UserCodeError,
     WorkerDied,
+    limit_hint,
 )
 from antifreeze.core._files import (
     PrivateFolder,
@@ -36,11 +35,8 @@ from antifreeze.core._files import (
     with_random_suffix,
     write_all,
 )
-from antifreeze.core._limits import limit_hint
-from antifreeze.core._location import Location
 from antifreeze.core._logs import get_logger
-from antifreeze.core._manifest import ColumnFacts, File, Manifest
-from antifreeze.core._numbers import natural, seconds
+from antifreeze.core._numbers import natural, seconds, step_seed
 from antifreeze.core._procfs import (
     PROC,
     ProcStat,
@@ -55,11 +51,11 @@ from antifreeze.core._procfs import (
     stat_of,
 )
 from antifreeze.core._progress import Progress
-from antifreeze.core._protocols import Format, Fragment, ReadLimits
+from antifreeze.core._protocols import ColumnFacts, File, Format, Fragment, Manifest, ReadLimits
 from antifreeze.core._redaction import redact, redact_command
-from antifreeze.core._secret_names import HIDDEN
-from antifreeze.core._seeds import step_seed
+from antifreeze.core._secrets import HIDDEN
 from antifreeze.core._text import Lines, clean_block, clean_lines, indented, one_line
+from antifreeze.core._waiting import DaemonCall, Deadline, Location
 from antifreeze.core.forms import check_kind, compare, settle
 
 __all__ = [

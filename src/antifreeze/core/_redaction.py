@@ -3,8 +3,8 @@
 A secret is recognised in one of four ways, from the certain to the likely:
 
 1. by its position: a password in an address, the value after ``--token`` or ``mysql -p``, the body of a PEM block,
-   the value of an ``Authorization`` header (here, and in ``_secret_commands``);
-2. by the name before it: ``AccountKey=``, ``"hf_token": "``, ``Pwd=`` (see ``_secret_names``);
+   the value of an ``Authorization`` header (here, and in ``_secrets``);
+2. by the name before it: ``AccountKey=``, ``"hf_token": "``, ``Pwd=`` (see ``_secrets``);
 3. by a prefix that a service gives to its keys: ``ghp_``, ``xapp-``, ``ya29.``;
 4. by chance: a long word in which capitals, small letters and digits follow each other as in no name.
 
@@ -27,8 +27,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from antifreeze.core._secret_commands import CommandReader
-from antifreeze.core._secret_names import HIDDEN, Secrecy, hide_forms, is_secret_in_query, secrecy_of
+from antifreeze.core._secrets import HIDDEN, CommandReader, Secrecy, hide_forms, is_secret_in_query, secrecy_of
 
 _MAX_WORDS, _MAX_WORD_CHARS = 40, 200
 _MAX_READ_CHARS = 10 * _MAX_WORD_CHARS

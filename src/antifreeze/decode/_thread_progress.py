@@ -127,17 +127,6 @@ class StallTimer:
             )
 
 
-class _BoundedWork:
-    """Status of the function for other ranks."""
-
-    def __init__(self, note: ThreadProgress) -> None:
-        self._note, self._since_s = note, time.monotonic()
-
-    def status(self) -> RankStatus:
-        waited_s = time.monotonic() - self._since_s
-        return RankStatus(0, 0, waited_s, waited_s, location_of([self._note]))
-
-
 def bounded(work: Callable[[ThreadProgress], T], limit_s: float) -> T:
     """Return the result of ``work``, or raise ``Stalled`` if it makes no progress for the limit."""
     note = ThreadProgress("decoder thread")
@@ -146,9 +135,12 @@ def bounded(work: Callable[[ThreadProgress], T], limit_s: float) -> T:
         note.thread_id = threading.get_ident()
         return work(note)
 
+    def status(call: DaemonCall[T]) -> RankStatus:
+        return RankStatus(0, 0, call.elapsed_s, call.elapsed_s, location_of([note]))
+
     call = DaemonCall(run, "antifreeze-first-look")
-    timer, watched = StallTimer([note], limit_s), _BoundedWork(note)
-    with watch_ranks(watched, _BoundedWork.status):
+    timer = StallTimer([note], limit_s)
+    with watch_ranks(call, status):
         while not call.wait(timer.interval_s):
             timer.check()
     call.join(timer.interval_s)

@@ -3,9 +3,8 @@
 from antifreeze.formats._arrays import infer_shapes
 from antifreeze.formats._build_manifest import build_manifest, mismatch
 from antifreeze.formats._columns import Converter, PieceLocation
-from antifreeze.formats._footers import read_footer
+from antifreeze.formats._footers import Footer, read_footer
 from antifreeze.formats._leaves import Leaf, LeafKind
-from antifreeze.formats._measure import Footer
 from antifreeze.formats._parquet import Parquet
 
 __all__ = [

@@ -5,13 +5,12 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
 from antifreeze.core import ColumnFacts, ConfigError, File, Manifest, SchemaMismatch
-from antifreeze.formats._footers import read_footer
-from antifreeze.formats._measure import Footer
+from antifreeze.formats._footers import Footer, read_footer
 from antifreeze.formats._thread_pool import DaemonThreadPool
 
 _SHOWN = 5
@@ -40,8 +39,7 @@ def build_manifest(
     base = root.rstrip("/")
     paths = [f"{base}/{file.path}" for file in listing_files]
     footers = DaemonThreadPool(read_footer, paths, threads).run(advance)
-    agreement = _agree(footers)
-    schema = agreement.schema
+    schema, agreement = _agree(footers)
     fragment_file, fragment_group, fragment_rows = array("q"), array("q"), array("q")
     for number, footer in enumerate(footers):
         for group, rows in enumerate(footer.group_rows):
@@ -56,9 +54,7 @@ def build_manifest(
         fragment_file=fragment_file,
         fragment_group=fragment_group,
         fragment_rows=fragment_rows,
-        differences=agreement.differences,
-        file_difference=agreement.file_difference,
-        model=agreement.model,
+        **agreement,
     )
     if not schema.names and (error := mismatch(manifest, paths)) is not None:
         raise error  # whatever columns are chosen
@@ -91,20 +87,10 @@ def _added_up(schema: pa.Schema, footers: Sequence[Footer]) -> tuple[ColumnFacts
     )
 
 
-class _Agreement(NamedTuple):
-    """What files have in common, and where they differ."""
+def _agree(footers: Sequence[Footer]) -> tuple[pa.Schema, dict[str, Any]]:
+    """Return the columns that all files have in the same type, in the order of the first file; and how files differ.
 
-    schema: pa.Schema
-    """The columns that all files have in the same type, in the order of the first file."""
-    model: int
-    differences: tuple[dict[str, str], ...]
-    file_difference: array[int]
-    """These three as in ``Manifest``."""
-
-
-def _agree(footers: Sequence[Footer]) -> _Agreement:
-    """Compare the columns of all files with those of the first that has rows.
-
+    All are compared with the first that has rows: ``model``, ``differences`` and ``file_difference`` of the manifest.
     The order of columns and whether they may hold nulls can differ. A file without rows may have a column of type
     null, which is what writers make of an empty column.
     """
@@ -130,7 +116,9 @@ def _agree(footers: Sequence[Footer]) -> _Agreement:
         fields = [_relaxed_field(schema.field(name)) for name in names]
     else:
         fields = [schema.field(name) for name in names]
-    return _Agreement(pa.schema(fields), model, differences, file_difference if differences else array("q"))
+    if not differences:
+        file_difference = array("q")
+    return pa.schema(fields), {"model": model, "differences": differences, "file_difference": file_difference}
 
 
 def mismatch(manifest: Manifest, paths: Sequence[str], columns: Collection[str] | None = None) -> SchemaMismatch | None:
@@ -151,7 +139,17 @@ def mismatch(manifest: Manifest, paths: Sequence[str], columns: Collection[str] 
         name = next(iter(found[manifest.file_difference[manifest.model]]))
         hint = "give each column a unique name, or choose others with columns=; a batch is a dict of columns"
         return SchemaMismatch(f"{model} has more than one column named {name!r}", hint=hint, file=model)
-    return _mismatch(model, len(paths), differing)
+    lines = [f"  {path}: {', '.join(words)}" for path, words in list(differing.items())[:_SHOWN]]
+    if len(differing) > _SHOWN:
+        lines.append(f"  and {len(differing) - _SHOWN:,} more files")
+    return SchemaMismatch(
+        f"{len(differing):,} of {len(paths):,} files do not have the columns of {model}:",
+        lines=lines,
+        hint=_HINT,
+        file=next(iter(differing)),
+        model=model,
+        files=tuple(differing),
+    )
 
 
 def _differences(model: pa.Schema, other: pa.Schema, empty: bool) -> dict[str, str]:
@@ -170,21 +168,6 @@ def _differences(model: pa.Schema, other: pa.Schema, empty: bool) -> dict[str, s
         if not null_column and _relaxed(field.type) != _relaxed(wanted):
             found[field.name] = f"{field.name!r} is {field.type}, not {wanted}"
     return found
-
-
-def _mismatch(model: str, count: int, differing: dict[str, list[str]]) -> SchemaMismatch:
-    lines = [f"{path}: {', '.join(found)}" for path, found in list(differing.items())[:_SHOWN]]
-    if len(differing) > _SHOWN:
-        lines.append(f"and {len(differing) - _SHOWN:,} more files")
-    first = next(iter(differing))
-    return SchemaMismatch(
-        f"{len(differing):,} of {count:,} files do not have the columns of {model}:",
-        lines=[f"  {line}" for line in lines],
-        hint=_HINT,
-        file=first,
-        model=model,
-        files=tuple(differing),
-    )
 
 
 def _relaxed_field(field: Any) -> Any:

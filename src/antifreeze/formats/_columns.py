@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
 from antifreeze.core import (
-    AntifreezeError,
     ConfigError,
     DataError,
     NullValue,
@@ -50,13 +49,6 @@ class PieceLocation:
     """Row number within the file."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    leaf: Leaf
-    column: int
-    read: _Read
-
-
 class Converter:
     """Converts the record batches of one schema.
 
@@ -80,21 +72,19 @@ class Converter:
         _check_names(self.leaves, shapes or {}, "shapes")
         if isinstance(fill_null, Mapping):
             _check_names(self.leaves, fill_null, "fill_null")
-        self._steps = tuple(
-            _Step(leaf, leaf.steps[0], _read_column(leaf, _fill_of(leaf, fill_null))) for leaf in self.leaves
-        )
+        self._reads = tuple(_read_column(leaf, _fill_of(leaf, fill_null)) for leaf in self.leaves)
 
     def __call__(self, batch: pa.RecordBatch, where: PieceLocation) -> dict[str, Array]:
         """Return one writable array per leaf. Raises NullValue, RaggedColumn, SchemaMismatch and DataError."""
         if batch.schema != self._schema:
             batch = self._matched(batch, where)
         block: dict[str, Array] = {}
-        for step in self._steps:
-            column = batch.column(step.column)
+        for leaf, read in zip(self.leaves, self._reads, strict=True):
+            column = batch.column(leaf.steps[0])
             try:
-                block[step.leaf.key] = step.read(column)
+                block[leaf.key] = read(column)
             except _UNREADABLE as error:
-                _explain(step, column, where, error)
+                raise _explained(leaf, read, column, where, error) from error
         return block
 
     def _matched(self, batch: pa.RecordBatch, where: PieceLocation) -> pa.RecordBatch:
@@ -199,9 +189,9 @@ def _fill_hint(leaf: Leaf) -> str:
     return f'fill_null={{"{leaf.key}": {example}}}'
 
 
-def _explain(step: _Step, column: ArrowArray, where: PieceLocation, error: Exception) -> NoReturn:
-    index, cause = _first_bad_row(step.read, column, error)
-    key, row, file_row = step.leaf.key, where.first_row + index, where.file_row + index
+def _explained(leaf: Leaf, read: _Read, column: ArrowArray, where: PieceLocation, error: Exception) -> DataError:
+    index, cause = _first_bad_row(read, column, error)
+    key, row, file_row = leaf.key, where.first_row + index, where.file_row + index
     facts: dict[str, Any] = {
         "column": key,
         "file": where.file,
@@ -210,18 +200,15 @@ def _explain(step: _Step, column: ArrowArray, where: PieceLocation, error: Excep
         "file_row": file_row,
     }
     location = f"row {row} of row group {where.row_group} (row {file_row} of the file) in {where.file}"
-    problem: AntifreezeError
     if isinstance(cause, NullFound):
-        hint = f"set a fill value for nulls: {_fill_hint(step.leaf)}"
-        problem = NullValue(f'column "{key}": null at {location}', hint=hint, **facts)
-    elif isinstance(cause, LengthFound):
-        problem = RaggedColumn(
+        hint = f"set a fill value for nulls: {_fill_hint(leaf)}"
+        return NullValue(f'column "{key}": null at {location}', hint=hint, **facts)
+    if isinstance(cause, LengthFound):
+        return RaggedColumn(
             f'column "{key}": expected length {cause.expected}, got {cause.length} at {location}',
             hint=f'if rows may differ in length, pass StreamingDataset(..., ragged=["{key}"])',
             length=cause.length,
             expected=cause.expected,
             **facts,
         )
-    else:
-        problem = DataError(f'column "{key}": a value that cannot be read at {location}: {cause}', **facts)
-    raise problem from error
+    return DataError(f'column "{key}": a value that cannot be read at {location}: {cause}', **facts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,8 @@ from antifreeze.core import ConfigError
 # have neither values nor fields. These names state the intent.
 ArrowArray = Any
 ArrowType = Any
+_Node = tuple[tuple[str, ...], tuple[int, ...], ArrowType]
+"""Names, numbers and type, as in ``Leaf``."""
 
 
 class LeafKind(Enum):
@@ -148,7 +150,8 @@ def _inner_shape(sizes: tuple[int | None, ...]) -> tuple[int, ...]:
 
 
 def _leaf(node: _Node, key: str, shape: tuple[int, ...] | None, fill: object) -> Leaf:
-    sizes, inner = levels(node.arrow_type)
+    path, steps, arrow_type = node
+    sizes, inner = levels(arrow_type)
     dtype = _dtype_of_nulls(fill) if pt.is_null(inner) and not sizes else dtype_of(inner)
     kind, depth = LeafKind.OBJECT, len(sizes)
     if dtype is None:
@@ -159,30 +162,25 @@ def _leaf(node: _Node, key: str, shape: tuple[int, ...] | None, fill: object) ->
         kind = LeafKind.RAGGED if depth else LeafKind.TIME if dtype.kind in "mM" else LeafKind.DENSE
     return Leaf(
         key=key,
-        path=node.path,
-        steps=node.steps,
+        path=path,
+        steps=steps,
         kind=kind,
-        arrow_type=node.arrow_type,
+        arrow_type=arrow_type,
         dtype=np.dtype(object) if dtype is None else dtype,
         shape=() if kind is LeafKind.OBJECT or shape is None else shape,
         depth=depth,
     )
 
 
-class _Node(NamedTuple):
-    path: tuple[str, ...]
-    steps: tuple[int, ...]
-    arrow_type: ArrowType
-
-    def leaves(self) -> Iterator[_Node]:
-        """Yield this node, or the leaves below it if it is a struct."""
-        inner = plain(self.arrow_type)
-        if not pt.is_struct(inner):
-            yield self
-            return
-        for index in range(inner.num_fields):
-            child = inner.field(index)
-            yield from _Node((*self.path, child.name), (*self.steps, index), child.type).leaves()
+def _nodes(path: tuple[str, ...], steps: tuple[int, ...], arrow_type: ArrowType) -> Iterator[_Node]:
+    """Yield a node, or the leaves below it if it is a struct."""
+    inner = plain(arrow_type)
+    if not pt.is_struct(inner):
+        yield path, steps, arrow_type
+        return
+    for index in range(inner.num_fields):
+        child = inner.field(index)
+        yield from _nodes((*path, child.name), (*steps, index), child.type)
 
 
 def is_tree(leaf: Leaf) -> bool:
@@ -207,12 +205,13 @@ def leaves_of(
     leaves: list[Leaf] = []
     taken = set(schema.names)
     for index, field in enumerate(schema):
-        for node in _Node((field.name,), (index,), field.type).leaves():
-            key = ".".join(node.path)
+        for node in _nodes((field.name,), (index,), field.type):
+            path = node[0]
+            key = ".".join(path)
             # A column may be called "s.x" next to a struct "s" with a field "x"; the block needs two keys.
-            while len(node.path) > 1 and key in taken:
+            while len(path) > 1 and key in taken:
                 key += "#"
             taken.add(key)
-            entry = named(fills, node.path) if isinstance(fills, Mapping) else ("", fills)
+            entry = named(fills, path) if isinstance(fills, Mapping) else ("", fills)
             leaves.append(_leaf(node, key, shapes.get(key), entry[1] if entry else None))
     return tuple(leaves)

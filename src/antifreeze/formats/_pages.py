@@ -94,16 +94,8 @@ class Chunk(NamedTuple):
         return self.start + self.compressed_nbytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChunkPages:
-    """All pages of a chunk."""
-
-    dictionary: Page | None
-    pages: tuple[Page, ...]
-
-
-def walk_pages(read: Read, chunk: Chunk, data_stop: int) -> ChunkPages:
-    """Return the pages of a chunk of a file whose footer begins at ``data_stop``.
+def walk_pages(read: Read, chunk: Chunk, data_stop: int) -> tuple[Page | None, list[Page]]:
+    """Return the dictionary page and the data pages of a chunk of a file whose footer begins at ``data_stop``.
 
     Raises:
         ValueError: a header does not parse, or claims what the chunk does not have.
@@ -129,7 +121,7 @@ def walk_pages(read: Read, chunk: Chunk, data_stop: int) -> ChunkPages:
             left -= page.num_values
     if left < 0:
         raise ValueError(f"its pages have {-left:,} values more than the {chunk.num_values:,} that its footer promises")
-    return ChunkPages(dictionary=dictionary, pages=tuple(pages))
+    return dictionary, pages
 
 
 def _check_page(page: Page, chunk: Chunk, stop: int) -> None:

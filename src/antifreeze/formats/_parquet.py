@@ -22,7 +22,6 @@ from antifreeze.core import (
     open_regular,
 )
 from antifreeze.formats._footers import Contents, read_contents
-from antifreeze.formats._pages import walk_pages
 from antifreeze.formats._weights import LeafPages, TooHeavy, open_nbytes, rows_at_a_time
 
 # Tried: memory-mapping saves the copy out of the page cache (about 7 % of the decode), but a file that is truncated
@@ -48,9 +47,15 @@ class Parquet:
         try:
             status = Path(path).stat()
             contents = _contents(path, status.st_size, status.st_mtime_ns)
-            if group >= contents.num_groups:
-                raise _no_such_group(path, group, contents.num_groups)
-            num_rows, nbytes, piece_rows = _weighed(path, contents, group, columns, piece_rows, limits)
+            if group >= len(contents.group_rows):
+                # The file is as large and as old as the manifest says, so that it was not replaced.
+                raise ManifestError(
+                    f"the manifest names row group {group} of {path}, which has {len(contents.group_rows)} row groups",
+                    hint="run index_parquet_dataset again, or delete the manifest: footers are then read when a "
+                    "dataset is opened",
+                    path=path,
+                )
+            nbytes, piece_rows = _weighed(path, contents, group, columns, piece_rows, limits)
             metadata, number = contents.metadata(group)
             file = pq.ParquetFile(
                 path, metadata=metadata, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True
@@ -61,13 +66,13 @@ class Parquet:
             raise _too_large(path, group, error, limits) from error
         except (OSError, pa.ArrowException) as error:
             raise _failed(path, group, 0, error) from error
-        return ParquetFragment(file, number, contents, path, group, tuple(columns), piece_rows, num_rows, nbytes)
+        return ParquetFragment(file, number, contents, path, group, tuple(columns), piece_rows, nbytes)
 
 
 def _weighed(
     path: str, contents: Contents, group: int, columns: Sequence[str], piece_rows: int, limits: ReadLimits
-) -> tuple[int, int, int]:
-    """Return how many rows a row group has, what it holds while it is read, and how many rows to decode at a time."""
+) -> tuple[int, int]:
+    """Return what a row group holds while it is read, and how many rows to decode at a time."""
     handle = open_regular(path)
 
     def read(offset: int, size: int) -> bytes:
@@ -75,13 +80,12 @@ def _weighed(
 
     try:
         leaves: list[LeafPages] = []
-        found = contents.group(group)
-        for leaf, chunk in contents.chunks(found, columns):
+        for leaf, chunk in contents.chunks(group, columns):
             try:
-                leaves.append(LeafPages(leaf, walk_pages(read, chunk, contents.data_stop), chunk.codec, read))
+                leaves.append(LeafPages(leaf, chunk, contents.data_stop, read))
             except ValueError as error:
                 raise ValueError(f'column "{leaf.name}": {error}') from error
-        return found.num_rows, open_nbytes(leaves, limits), rows_at_a_time(leaves, piece_rows, limits)
+        return open_nbytes(leaves, limits), rows_at_a_time(leaves, piece_rows, limits)
     except ValueError as error:
         raise _corrupt(path, group, 0, error) from error
     finally:
@@ -100,13 +104,12 @@ class ParquetFragment:
         group: int,
         columns: tuple[str, ...],
         piece_rows: int,
-        num_rows: int,
         nbytes: int,
     ) -> None:
         self._file, self._number, self._path, self._group = file, number, path, group
         self._columns, self._piece_rows = columns, piece_rows
-        self.num_rows, self.nbytes = num_rows, nbytes
-        self.file_rows = contents.num_rows
+        self.nbytes = nbytes
+        self.num_rows, self.file_rows = contents.group_rows[group], contents.num_rows
         self.schema = contents.schema
 
     def pieces(self) -> Iterator[Any]:
@@ -145,15 +148,6 @@ def _failed(path: str, group: int, row: int, error: Exception) -> DataError:
         row_group=group,
         row=row,
         errno=number,
-    )
-
-
-def _no_such_group(path: str, group: int, num_groups: int) -> ManifestError:
-    # The file is as large and as old as the manifest says, so that it was not replaced.
-    return ManifestError(
-        f"the manifest names row group {group} of {path}, which has {num_groups} row groups",
-        hint="run index_parquet_dataset again, or delete the manifest: footers are then read when a dataset is opened",
-        path=path,
     )
 
 

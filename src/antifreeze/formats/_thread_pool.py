@@ -6,7 +6,6 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from antifreeze.core import DaemonCall, Stalled
@@ -17,15 +16,6 @@ _CHUNK = 16
 _MAX_THREADS = 16
 # A chunk that takes this long is on a mount that does not respond.
 _STALL_TIMEOUT_S = 120.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Done(Generic[T]):
-    start: int
-    results: list[T]
-    error: BaseException | None
-    idle: float
-    """Seconds of waiting per second of work."""
 
 
 class DaemonThreadPool(Generic[T]):
@@ -49,7 +39,10 @@ class DaemonThreadPool(Generic[T]):
         self._first = 1 if threads is None else threads
         self._max_threads = _MAX_THREADS if threads is None else threads
         self._todo: queue.SimpleQueue[int] = queue.SimpleQueue()
-        self._done: queue.SimpleQueue[_Done[T] | None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[tuple[int, float] | None] = queue.SimpleQueue()
+        """The start of a chunk, and seconds of waiting per second of work; None for a thread that ends."""
+        self._results: dict[int, list[T]] = {}
+        self._errors: dict[int, BaseException] = {}
         self._stopped = False
         self._threads: list[DaemonCall[None]] = []
         self._at: dict[int, str] = {}
@@ -58,7 +51,6 @@ class DaemonThreadPool(Generic[T]):
 
     def run(self, advance: Callable[[int], None] | None = None) -> list[T]:
         """Return the results in the order of the items, or raise the error of the first item that has one."""
-        chunks: dict[int, _Done[T]] = {}
         try:
             self._start(self._first)
             running = len(self._threads)
@@ -67,25 +59,23 @@ class DaemonThreadPool(Generic[T]):
                 if done is None:
                     running -= 1
                     continue
-                chunks[done.start] = done
+                start, idle = done
                 if advance is not None:
-                    advance(len(done.results))
-                if done.error is not None:
+                    advance(len(self._results[start]))
+                if start in self._errors:
                     # Invariant: chunks are handed out in order. All earlier ones are done or in hand, and are
                     # waited for, so the error that is raised is always that of the first bad item.
                     self._stopped = True
-                elif done.idle > 2 * len(self._threads):
+                elif idle > 2 * len(self._threads):
                     # As many threads as this would keep one core busy: waiting for each other looks like n - 1.
                     running += self._start(len(self._threads))
         finally:
             self._stopped = True
         for thread in self._threads:
             thread.join(1.0)
-        ordered = [chunks[start] for start in sorted(chunks)]
-        for chunk in ordered:
-            if chunk.error is not None:
-                raise chunk.error
-        return [result for chunk in ordered for result in chunk.results]
+        if self._errors:
+            raise self._errors[min(self._errors)]
+        return [result for _, results in sorted(self._results.items()) for result in results]
 
     def _start(self, more: int) -> int:
         """Start up to ``more`` threads and return how many were started."""
@@ -94,7 +84,7 @@ class DaemonThreadPool(Generic[T]):
             self._threads.append(DaemonCall(self._loop, "antifreeze-footers"))
         return more
 
-    def _next(self) -> _Done[T] | None:
+    def _next(self) -> tuple[int, float] | None:
         try:
             return self._done.get(timeout=self._stall_timeout_s)
         except queue.Empty:
@@ -112,20 +102,18 @@ class DaemonThreadPool(Generic[T]):
                 start = self._todo.get_nowait()
             except queue.Empty:
                 break
-            self._done.put(self._chunk(start))
+            self._done.put((start, self._run_chunk(start)))
         self._at.pop(threading.get_ident(), None)
         self._done.put(None)
 
-    def _chunk(self, start: int) -> _Done[T]:
+    def _run_chunk(self, start: int) -> float:
         began_s, cpu_s = time.monotonic(), time.thread_time()
-        results: list[T] = []
-        error: BaseException | None = None
+        results = self._results[start] = []
         try:
             for item in self._items[start : start + _CHUNK]:
                 self._at[threading.get_ident()] = item
                 results.append(self._work(item))
         except BaseException as raised:  # noqa: BLE001 - the border of the thread: raised again by the caller
-            error = raised
+            self._errors[start] = raised
         work_s = max(time.thread_time() - cpu_s, 1e-9)
-        idle = (time.monotonic() - began_s) / work_s - 1
-        return _Done(start=start, results=results, error=error, idle=idle)
+        return (time.monotonic() - began_s) / work_s - 1

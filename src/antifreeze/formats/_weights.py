@@ -20,7 +20,7 @@ from antifreeze.core import ReadLimits
 from antifreeze.formats._pages import (
     CODECS,
     UNCOMPRESSED,
-    ChunkPages,
+    Chunk,
     Encoding,
     LongestRow,
     Page,
@@ -28,6 +28,7 @@ from antifreeze.formats._pages import (
     Read,
     longest_entry,
     page_body,
+    walk_pages,
 )
 
 _OBJECT_NBYTES = 64
@@ -63,16 +64,16 @@ class LeafType:
 class LeafPages:
     """One leaf column of a fragment."""
 
-    def __init__(self, leaf: LeafType, chunk: ChunkPages, codec: int, read: Read) -> None:
-        self.leaf, self.chunk = leaf, chunk
-        self._codec, self._read = codec, read
-        dictionary = chunk.dictionary
+    def __init__(self, leaf: LeafType, chunk: Chunk, data_stop: int, read: Read) -> None:
+        self.leaf = leaf
+        self._codec, self._read = chunk.codec, read
+        self._dictionary, self.pages = dictionary, pages = walk_pages(read, chunk, data_stop)
         self._entry_nbytes = leaf.width or (dictionary.uncompressed_nbytes if dictionary else 0)
         if dictionary is not None and dictionary.num_values * (leaf.width or 4) > dictionary.uncompressed_nbytes + 8:
             claims = f"{dictionary.num_values:,} entries in {dictionary.uncompressed_nbytes:,} bytes"
             raise ValueError(f"its dictionary claims {claims}")
         self._beside_nbytes = (leaf.width is None) * _OBJECT_NBYTES + (leaf.max_repetition > 0) * _LEVELS_NBYTES
-        self.row_values = 1 if not leaf.max_repetition else max(1, sum(page.num_values for page in chunk.pages))
+        self.row_values = 1 if not leaf.max_repetition else max(1, sum(page.num_values for page in pages))
         """Values of the longest row, at most."""
         self.longest_row: int | None = None
         """Its number, if it was looked for."""
@@ -80,11 +81,11 @@ class LeafPages:
     @property
     def open_nbytes(self) -> int:
         """What is held while the chunk is read: a page before and after decompression, and the dictionary."""
-        pages = self.chunk.pages
+        pages, is_compressed = self.pages, self._codec != UNCOMPRESSED
         held = min(_BUFFER_NBYTES, sum(page.compressed_nbytes for page in pages))
-        if (dictionary := self.chunk.dictionary) is not None:
+        if (dictionary := self._dictionary) is not None:
             held += 2 * dictionary.uncompressed_nbytes + dictionary.num_values * _POINTER_NBYTES
-        sizes = (page.uncompressed_nbytes + (self._codec != UNCOMPRESSED) * page.compressed_nbytes for page in pages)
+        sizes = (page.uncompressed_nbytes + is_compressed * page.compressed_nbytes for page in pages)
         return held + max(sizes, default=0)
 
     def _page_nbytes(self, page: Page) -> int:
@@ -100,13 +101,13 @@ class LeafPages:
     @property
     def total_nbytes(self) -> int:
         """What all values take at most."""
-        return sum(self._page_nbytes(page) + page.num_values * self._beside_nbytes for page in self.chunk.pages)
+        return sum(self._page_nbytes(page) + page.num_values * self._beside_nbytes for page in self.pages)
 
     def nbytes(self, num_rows: int) -> int:
         """Return the maximum size of this many consecutive rows, wherever they are."""
         if self.leaf.width is not None and self.row_values == 1:
             return num_rows * self.leaf.width
-        pages = self.chunk.pages
+        pages = self.pages
         counts = np.array([page.num_values for page in pages], np.int64)
         if not (total := int(counts.sum())):
             return 0
@@ -127,7 +128,7 @@ class LeafPages:
 
     def look_into_dictionary(self) -> None:
         """Replace the size of the dictionary by that of its longest entry."""
-        dictionary = self.chunk.dictionary
+        dictionary = self._dictionary
         if dictionary is None or self.leaf.width is not None or self._codec not in (UNCOMPRESSED, *CODECS):
             return
         body = page_body(self._read, dictionary, self._codec)
@@ -138,7 +139,7 @@ class LeafPages:
         if not self.leaf.max_repetition or self._codec not in (UNCOMPRESSED, *CODECS):
             return
         longest, bit_width = LongestRow(), self.leaf.max_repetition.bit_length()
-        for page in self.chunk.pages:
+        for page in self.pages:
             if page.kind is PageType.DATA_V2:
                 levels = memoryview(self._read(page.offset, page.levels_nbytes[0]))
             else:
@@ -189,7 +190,7 @@ def rows_at_a_time(leaves: Sequence[LeafPages], piece_rows: int, limits: ReadLim
 def _check_values(leaves: Sequence[LeafPages], limits: ReadLimits) -> None:
     """Raise if a page has so few values that one of them must be larger than a row may be."""
     for leaf in leaves:
-        for page in leaf.chunk.pages if leaf.leaf.width is None else ():
+        for page in leaf.pages if leaf.leaf.width is None else ():
             if not page.is_dictionary_encoded and page.uncompressed_nbytes > page.num_values * limits.row_nbytes:
                 nbytes = page.uncompressed_nbytes // max(page.num_values, 1)
                 raise TooHeavy(f'a value of column "{leaf.leaf.name}"', nbytes)

@@ -40,9 +40,8 @@ from typing import NamedTuple
 import numpy as np
 
 from antifreeze.plan._lanes import Lanes, apportion, stretch
-from antifreeze.plan._order import ReadTask, Span, Spans, cut
+from antifreeze.plan._order import ReadTask, Span, Spans, View, cut
 from antifreeze.plan._permute import Int64Array, RandomStream, permutation
-from antifreeze.plan._view import View
 
 
 class Shuffling(NamedTuple):

@@ -7,6 +7,7 @@ these are whole lanes, and no two ranks read the same rows.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -53,30 +54,22 @@ def apportion(taken: int, lengths: Sequence[int]) -> list[int]:
     streams = range(len(lengths))
     while (over := sum(counts) - taken) > 0:
         # Return the last one taken; of equals, that of the later stream.
-        _, j = max((_At(counts[j] - 1, lengths[j]), j) for j in streams if counts[j])
+        _, j = max((_at((2 * counts[j] - 1, lengths[j])), j) for j in streams if counts[j])
         counts[j] -= 1
     while over < 0:
-        _, j = min((_At(counts[j], lengths[j]), j) for j in streams if counts[j] < lengths[j])
+        _, j = min((_at((2 * counts[j] + 1, lengths[j])), j) for j in streams if counts[j] < lengths[j])
         counts[j] += 1
         over += 1
     return counts
 
 
-class _At:
-    """The location of an item of a stream. Compared without rounding, and faster than ``fractions.Fraction``."""
+def _compared(one: tuple[int, int], other: tuple[int, int]) -> int:
+    """Compare two fractions, (above, below), without rounding."""
+    return one[0] * other[1] - other[0] * one[1]
 
-    __slots__ = ("above", "below")
 
-    def __init__(self, item: int, length: int) -> None:
-        self.above, self.below = 2 * item + 1, 2 * length
-
-    def __lt__(self, other: _At) -> bool:
-        return self.above * other.below < other.above * self.below
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _At) and self.above * other.below == other.above * self.below
-
-    __hash__ = None  # type: ignore[assignment]
+_at = functools.cmp_to_key(_compared)
+"""A fraction that can be compared; faster than ``fractions.Fraction``."""
 
 
 class RankSlice(NamedTuple):

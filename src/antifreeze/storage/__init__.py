@@ -1,8 +1,7 @@
 """Where bytes come from: files by name, and the manifest of a dataset."""
 
-from antifreeze.storage._listing import Listing, list_files
+from antifreeze.storage._listing import Listing, check_file, check_unchanged, fingerprint, list_files
 from antifreeze.storage._manifest_file import MANIFEST_NAME, read_manifest, write_manifest
-from antifreeze.storage._staleness import check_file, check_unchanged, fingerprint
 
 __all__ = [
     "Listing",

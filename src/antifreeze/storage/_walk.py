@@ -1,16 +1,26 @@
-"""Walks directories: links are followed, each directory is entered once, and unreadable entries are errors."""
+"""Walks directories: links are followed, each directory is entered once, and unreadable entries are errors.
+
+Patterns such as ``data/*/part-*.parquet`` and ``data/**/*.parquet`` are walked in the same way.
+
+Tried: ``glob.glob``. Its ``**`` follows links in circles, forty levels deep and, with two such links, 2**40 ways.
+"""
 
 from __future__ import annotations
 
 import errno
+import fnmatch
 import heapq
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
 
 from antifreeze.core import File, InputError, SourceNotFound
 
 Entry = os.DirEntry[str]
+Identity = tuple[int, int]
+_ANY_DEPTH = "**"
+_MAGIC = re.compile(r"[*?[]")
 
 
 def unreadable(path: str, error: OSError) -> InputError:
@@ -44,9 +54,6 @@ def leads_to_folder(entry: Entry) -> bool:
         if error.errno == errno.ELOOP:
             return False
         raise unreadable(entry.path, error) from error
-
-
-Identity = tuple[int, int]
 
 
 def identity_of(folder: str) -> Identity:
@@ -105,3 +112,66 @@ def file_of(entry: Entry) -> File:
     except OSError as error:
         raise unreadable(entry.path, error) from error
     return file_at(entry.path, status)
+
+
+# -- patterns ------------------------------------------------------------------------------------------------------
+
+
+def has_magic(path: str) -> bool:
+    """Return True if the path is a pattern."""
+    return _MAGIC.search(path) is not None
+
+
+def split_pattern(pattern: str) -> tuple[str, tuple[str, ...]]:
+    """Return the fixed directory of an absolute pattern and the parts below it, the first of which is magic."""
+    parts = [part for part in pattern.split("/") if part]
+    first = next(i for i, part in enumerate(parts) if has_magic(part))
+    return "/" + "/".join(parts[:first]), tuple(parts[first:])
+
+
+def _visible(name: str) -> bool:
+    return not name.startswith(".")
+
+
+def _matching(folders: Iterable[str], part: str) -> Iterator[Entry]:
+    matches = re.compile(fnmatch.translate(part)).match
+    hidden_too = part.startswith(".")
+    for folder in folders:
+        for entry in scan(folder):
+            if (hidden_too or _visible(entry.name)) and matches(entry.name):
+                yield entry
+
+
+def _subfolders(folders: Iterable[str], part: str) -> Iterator[str]:
+    if part == _ANY_DEPTH:
+        yield from (below for below, _ in folders_below(folders, _visible))
+        return
+    # Each directory once, here as well: a few links in a folder would multiply with every part of the pattern.
+    found = [entry for entry in _matching(folders, part) if leads_to_folder(entry)]
+    seen: set[Identity] = set()
+    for entry in sorted(found, key=lambda entry: (entry.is_symlink(), entry.path)):
+        identity = identity_of(entry.path)
+        if identity not in seen:
+            seen.add(identity)
+            yield entry.path
+
+
+def expand(base: str, parts: tuple[str, ...]) -> list[Entry]:
+    """Return the files and folders that match, each once, in no order.
+
+    As in a shell, a wildcard does not match a leading dot. With ``**`` only files are returned: their folders
+    match as well, and would give each file again.
+    """
+    if not os.path.isdir(base):  # noqa: PTH112 - the paths of this module are plain strings throughout
+        return []
+    folders: Iterable[str] = [base]
+    *middle, last = parts
+    for part in middle:
+        # A dict drops what two ``**`` reach in two ways, and keeps the order.
+        folders = dict.fromkeys(_subfolders(folders, part))
+    if last == _ANY_DEPTH:
+        folders, last = dict.fromkeys(_subfolders(folders, last)), "*"
+    found = _matching(folders, last)
+    if _ANY_DEPTH in parts:
+        return [entry for entry in found if not leads_to_folder(entry)]
+    return list(found)

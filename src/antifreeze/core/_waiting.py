@@ -1,4 +1,4 @@
-"""One call in a daemon thread, because it may never return.
+"""Waiting: until a moment, never for a duration; for whom; and for one call in a daemon thread that may never return.
 
 Problem. A read from a network mount that is gone, or a request to a process that is stopped, takes as long as it likes,
 and nothing in Python can end it. A caller that needs its result must be able to wait for a limited time, report what is
@@ -20,9 +20,50 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """A moment after which waiting is an error.
+
+    A timeout that is passed down a call chain restarts at every level; a moment can be passed on unchanged.
+    """
+
+    at_s: float
+
+    @classmethod
+    def after(cls, seconds: float) -> Deadline:
+        """Return the moment that lies this many seconds ahead."""
+        return cls(time.monotonic() + seconds)
+
+    @property
+    def left_s(self) -> float:
+        """Seconds left; never negative, so that it can be given to any ``timeout=``."""
+        return max(0.0, self.at_s - time.monotonic())
+
+    @property
+    def passed(self) -> bool:
+        """Whether the moment has come."""
+        return self.left_s == 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """What a loader waits for, as messages name it."""
+
+    worker: str = ""
+    """Who: ``worker 1 (pid 99)``, ``decoder thread 0``."""
+    stage: str = ""
+    what: str = ""
+    """The file, the row, the sample."""
+    still_s: float = 0.0
+    """For how long it has made no progress."""
+    line: str = ""
+    """The line of Python that it is on, if that is known."""
 
 
 class DaemonCall(Generic[T]):
