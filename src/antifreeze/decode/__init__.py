@@ -1,10 +1,16 @@
 """Decoder threads in the trainer, from fragments to blocks."""
 
-from antifreeze.decode._arena import Arena
-from antifreeze.decode._block import Arrays, ArrowRows, Block, Decoded
-from antifreeze.decode._combine import CombinedBlocks, Pairs, StridedBlocks, mixed, one_after_the_other, side_by_side
+from antifreeze.decode._block import Arena, Arrays, ArrowRows, Block, Decoded
+from antifreeze.decode._combine import (
+    CombinedBlocks,
+    Pairs,
+    Rebatcher,
+    StridedBlocks,
+    mixed,
+    one_after_the_other,
+    side_by_side,
+)
 from antifreeze.decode._produce import Blocks, InlineBlocks, Producer, Release
-from antifreeze.decode._rebatch import Rebatcher
 from antifreeze.decode._stream import Decoding, StreamReader
 from antifreeze.decode._thread_progress import ThreadProgress, bounded
 from antifreeze.decode._threads import ThreadedBlocks

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from antifreeze.core import Location, TooLarge
-from antifreeze.decode._arena import Arena
-from antifreeze.decode._block import Block, Decoded, Scatter
+from antifreeze.decode._block import Arena, Block, Decoded, Scatter
 from antifreeze.decode._stream import Decoding, OpenBudget, StreamReader
 from antifreeze.decode._thread_progress import WAIT, ThreadProgress, location_of, spent
 from antifreeze.plan import Order, ReadTask, Span
@@ -202,16 +201,13 @@ class InlineBlocks:
         return lambda: None
 
     def where(self) -> Location:
-        """Return the location of the calling thread."""
         return location_of([self._note])
 
     def spent(self) -> dict[str, float]:
-        """Return the seconds that the calling thread has spent here."""
         return spent([self._note])
 
     def check_process(self) -> None:
         """Do nothing: a forked process can use these blocks."""
 
     def close(self) -> None:
-        """Close all files."""
         self._producer.close()

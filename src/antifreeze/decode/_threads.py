@@ -311,7 +311,6 @@ class ThreadedBlocks:
         return block
 
     def is_ready(self) -> bool:
-        """Return True if the next block, or the end, is available without waiting."""
         epoch = self._epoch
         with epoch.lock:
             front = epoch.front
@@ -319,11 +318,9 @@ class ThreadedBlocks:
             return not waiting or front in epoch.failed
 
     def where(self) -> Location:
-        """Return the location of the slowest thread. Takes no lock."""
         return location_of(self._notes)
 
     def spent(self) -> dict[str, float]:
-        """Return the seconds of all threads, by stage. Takes no lock."""
         return spent(self._notes)
 
     def check_process(self) -> None:
@@ -351,7 +348,6 @@ class ThreadedBlocks:
         return block
 
     def hold(self, num_rows: int) -> Release:
-        """Count rows of the last block as held for workers until the returned function is called."""
         epoch = self._epoch
         with epoch.lock:
             # Some rows may belong to earlier blocks, which were counted as delivered when the last one was taken.
@@ -379,5 +375,4 @@ class ThreadedBlocks:
             epoch.is_awaited = False
 
     def close(self) -> None:
-        """Stop the threads and free what is held. May be called twice."""
         self._finalizer()

@@ -82,22 +82,27 @@ class Interleaved:
         longest = -(-view.num_rows // lanes.total)
         wanted = window_rows if shuffling is None else shuffling.window_rows
         self.num_rounds = -(-longest // wanted)
+        # Not the wanted window: rounds of equal size have no small last one, whose rows would be mixed with few others.
         self._window = -(-longest // self.num_rounds) if self.num_rounds else 1
-        self._made = [self._lane(number, self._parts) for number in lanes.numbers]
+        parts = self._ordered_parts()
+        self._made = [self._lane(number, parts) for number in lanes.numbers]
         self._sizes = [sum(lane.lengths) for lane in self._made]
         self._streams = max((len(lane.streams) for lane in self._made), default=1)
+        # The end of a round is the start of the next, and threads work on a few rounds at a time.
         self._taken = functools.lru_cache(maxsize=4)(self._count_taken)
 
-    @functools.cached_property
-    def _parts(self) -> Int64Array:
+    def _ordered_parts(self) -> Int64Array:
         size, shuffling = len(self.view.sizes), self._shuffling
         if shuffling is None:
             return np.arange(size)
+        # Invariant: one permutation for all lanes. Each rank computes it alone, and all must cut the same sequence.
         return permutation(size, seed=shuffling.seed, epoch=shuffling.epoch, use=RandomStream.FRAGMENTS)
 
     def _lane(self, number: int, parts: Int64Array) -> _Lane:
         spans = cut(self.view, parts, *stretch(self.view.num_rows, self._lanes.total, number))
+        # A stream without fragments would have no length to be apportioned by.
         count = min(1 if self._shuffling is None else self._shuffling.streams, len(spans.parts))
+        # Invariant: streams differ by at most one fragment, so that none dominates a round.
         streams = tuple(
             Spans(parts=spans.parts[j::count], starts=spans.starts[j::count], sizes=spans.sizes[j::count])
             for j in range(count)
@@ -122,6 +127,7 @@ class Interleaved:
         for i, lane in enumerate(self._made):
             for j in range(len(lane.streams)):
                 begin, stop = before[i][j], after[i][j]
+                # Order: lane by lane, stream by stream. ``positions`` names the rows of a round in the same order.
                 if stop > begin:
                     spans = _between(lane.streams[j], lane.ends[j], begin, stop)
                     tasks.append(ReadTask(round=round_, stream=i * self._streams + j, first=first, spans=spans))
@@ -137,6 +143,7 @@ class Interleaved:
                 order = np.arange(size)
             else:
                 seed, epoch = self._shuffling.seed, self._shuffling.epoch
+                # By the lane's number in the epoch, not on this rank: another number of ranks gives the same order.
                 order = permutation(
                     size, seed=seed, epoch=epoch, use=RandomStream.ROUND, index=round_, lane=lane.number
                 )
@@ -145,6 +152,7 @@ class Interleaved:
         return np.concatenate(positions) if positions else np.arange(0)
 
     def stays_open(self, task: ReadTask) -> bool:
+        # All streams of a lane end together, in the last round, so that until then each has rows left.
         return task.round + 1 < self.num_rounds
 
 
@@ -160,6 +168,7 @@ def interleaved(rows: Int64Array, lanes: Lanes) -> Int64Array:
 def _between(spans: Spans, ends: Int64Array, begin: int, stop: int) -> tuple[Span, ...]:
     """Return the rows from ``begin`` to ``stop`` of a stream."""
     found = []
+    # By bisection: a stream may have a hundred thousand spans, and a round begins anywhere in it.
     at = int(np.searchsorted(ends, begin, side="right"))
     while begin < stop:
         upto = min(stop, int(ends[at]))
