@@ -2,12 +2,11 @@
 
 from antifreeze.datasets._combined import CombinedStreamingDataset
 from antifreeze.datasets._composite import CompositeDataset, check_overrides
-from antifreeze.datasets._dataset import StreamingDataset
+from antifreeze.datasets._dataset import ParquetLoader, StreamingDataset
 from antifreeze.datasets._delivery import Batch, Delivery
 from antifreeze.datasets._index import index_parquet_dataset
 from antifreeze.datasets._memory_limit import machine_memory, parse_limit
 from antifreeze.datasets._parallel import ParallelStreamingDataset
-from antifreeze.datasets._parquet_loader import ParquetLoader
 from antifreeze.datasets._reading import (
     MAX_STREAMS,
     MAX_WINDOW_ROWS,
@@ -16,12 +15,12 @@ from antifreeze.datasets._reading import (
     RunShape,
     make_run_shape,
 )
-from antifreeze.datasets._row_code import Moment, batched
+from antifreeze.datasets._row_code import Moment, batched, row_batch
 from antifreeze.datasets._row_source import INFINITE, ReadRequest, RowDataset, RowSource
 from antifreeze.datasets._source import open_source
 from antifreeze.datasets._split import subsample, train_test_split
 from antifreeze.datasets._to_batch import collate, finisher, row_of
-from antifreeze.datasets._user_code import RowBatch, UserCode, row_location
+from antifreeze.datasets._user_code import UserCode, row_location
 
 __all__ = [
     "Batch",
@@ -36,7 +35,6 @@ __all__ = [
     "ParquetLoader",
     "ReadOptions",
     "ReadRequest",
-    "RowBatch",
     "RowDataset",
     "RowSource",
     "RunShape",
@@ -52,6 +50,7 @@ __all__ = [
     "make_run_shape",
     "open_source",
     "parse_limit",
+    "row_batch",
     "row_location",
     "row_of",
     "subsample",

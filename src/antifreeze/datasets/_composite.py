@@ -8,10 +8,10 @@ from typing import Any
 from antifreeze.core import ConfigError, step_seed
 from antifreeze.core import arguments as check
 from antifreeze.datasets._dataset import StreamingDataset
-from antifreeze.datasets._iterate import rows_of_epoch
 from antifreeze.datasets._reading import RunShape
 from antifreeze.datasets._row_code import RowCode
 from antifreeze.datasets._row_source import INFINITE, ReadRequest, RowDataset, RowSource
+from antifreeze.datasets._user_code import rows_of_epoch
 from antifreeze.decode import Block, CombinedBlocks
 
 

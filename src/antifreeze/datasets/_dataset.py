@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -12,12 +13,10 @@ from antifreeze.core import arguments as check
 from antifreeze.core.arguments import SUBSET_HINT
 from antifreeze.datasets._delivery import Row, check_format, make_delivery
 from antifreeze.datasets._file_rows import FileRows
-from antifreeze.datasets._iterate import rows_of_epoch
-from antifreeze.datasets._parquet_loader import ParquetLoader
 from antifreeze.datasets._read_spec import Projection, chosen_columns, expected_leaves
-from antifreeze.datasets._row_code import Asked, Moment, RowCode, make_transform, row_at_hand
+from antifreeze.datasets._row_code import Asked, Moment, RowCode, make_transform, row_at_hand, row_batch
 from antifreeze.datasets._source import InputDir, open_source
-from antifreeze.datasets._user_code import RowBatch, UserCode, error_of, inline_context
+from antifreeze.datasets._user_code import UserCode, error_of, inline_context, rows_of_epoch
 from antifreeze.plan import Int64Array, some_rows
 
 _LOADERS = "give it to StreamingDataLoader"
@@ -29,6 +28,21 @@ _INSTEAD = {
     "split": "name the files of the split, for example by a glob",
     "streaming": "leave it out: rows are always read as they are needed",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetLoader:
+    """The item loader of litData, accepted so that code can be migrated by changing its imports.
+
+    Rows are always decoded in small pieces, which is both the fastest way and the one that needs the least memory.
+    """
+
+    pre_load_chunk: bool = False
+    """No effect."""
+    low_memory: bool = True
+    """No effect."""
+    columns: Sequence[str] | None = None
+    """Columns to read, unless the dataset has an argument ``columns``."""
 
 
 class StreamingDataset:
@@ -214,7 +228,7 @@ class StreamingDataset:
         make = row_at_hand(self, i)
         if make is not None:
             transform, row = make_transform(self.transform), make()
-            return row if transform is None else transform.function(row)
+            return row if transform is None else transform(row)
         return self._get(np.array([i % size]))[0]
 
     def _get(self, numbers: Int64Array) -> list[Any]:
@@ -223,12 +237,10 @@ class StreamingDataset:
 
         if not len(numbers):
             return []
-        block, delivery = self._rows.take(numbers), self._rows.delivery
-        batch = delivery.batch(block, 0, block.num_rows)
-        code = UserCode(code=self._transform_code())
-        moment = Moment(self.seed, self._rows.epoch, int(numbers[0]))
+        block, moment = self._rows.take(numbers), Moment(self.seed, self._rows.epoch, int(numbers[0]))
+        given = row_batch(self._rows.delivery, block, 0, block.num_rows, moment)
         try:
-            return code.rows(RowBatch(delivery, batch, block.num_rows, moment), inline_context())
+            return UserCode(code=self._transform_code()).rows(given, inline_context())
         except UserError as caught:
             number = int(numbers[max(caught.position, 0)])
             place = f"row {number} of the dataset: {self._rows.name_of(number)}"

@@ -9,13 +9,12 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from antifreeze.core import ConfigError, step_seed
-from antifreeze.datasets._delivery import Batch, Delivery, Tracked
-from antifreeze.datasets._tracks import leaf_and_row
+from antifreeze.datasets._delivery import Batch, Delivery, leaf_and_row
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,24 +63,19 @@ _NONE_HINT = "it must return something for every input; rows cannot be left out 
 
 def call(function: Callable[..., Any], *arguments: Any, what: str, position: int) -> Any:
     """Return what a function of the user returns; what it raises is a ``UserError``."""
-    # Imported where user code has failed: reading without it needs nothing of worker processes.
     try:
         result = function(*arguments)
     # Border: user code may raise anything, and StopIteration among it would end the epoch in silence.
     except BaseException as error:
+        # Imported where user code has failed: reading without it needs nothing of worker processes.
         from antifreeze.worker import UserError
 
         raise UserError(what, error, position=position, can_skip=position >= 0) from error
     if result is None:
         from antifreeze.worker import FailureReason, UserError
 
-        raise UserError(
-            what,
-            TypeError(_NONE_HINT),
-            position=position,
-            can_skip=position >= 0,
-            reason=FailureReason.RETURNED_NONE,
-        )
+        none, reason = TypeError(_NONE_HINT), FailureReason.RETURNED_NONE
+        raise UserError(what, none, position=position, can_skip=position >= 0, reason=reason)
     return result
 
 
@@ -142,23 +136,12 @@ _GENERATORS: dict[str, Callable[[int], Any]] = {
 # -- transforms ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Chain:
-    """Several functions as one."""
-
-    functions: tuple[Callable[[Any], Any], ...]
-
-    def __call__(self, value: Any) -> Any:
-        for function in self.functions:
-            value = function(value)
-        return value
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transform:
     """A transform, and how it is called."""
 
-    function: Callable[..., Any]
+    functions: tuple[Callable[..., Any], ...]
+    """Applied in turn."""
     is_whole: bool
     """Whether it takes a whole batch."""
     takes_generators: bool = False
@@ -167,24 +150,25 @@ class Transform:
     owner: Any = None
     """The dataset whose method it is."""
 
+    def __call__(self, value: Any, *more: Any) -> Any:
+        for function in self.functions:
+            value = function(value, *more)
+        return value
+
     def at(self, moment: Moment) -> Callable[[Any, int], Any]:
         """Return a function of a value and its position in the batch: it is called for every row."""
         if self.owner is not None:
             self.owner.row_source.in_epoch(moment.epoch)
-        function, more = self.function, ()
+        more: tuple[Any, ...] = ()
         if self.takes_generators:
-            more = (moment.generators(same_in_every_epoch=self.same_in_every_epoch),)  # type: ignore[assignment]
-        return lambda value, position: call(function, value, *more, what="transform", position=position)
+            more = (moment.generators(same_in_every_epoch=self.same_in_every_epoch),)
+        return lambda value, position: call(self, value, *more, what="transform", position=position)
 
-    def is_same(self, other: Transform | None) -> bool:
-        """Whether both do the same: the same functions, or the same method of the same dataset."""
-        if other is None or self.is_whole != other.is_whole:
-            return False
-        mine, theirs = (t.function for t in (self, other))
-        if isinstance(mine, Chain) and isinstance(theirs, Chain):
-            pairs = zip(mine.functions, theirs.functions, strict=False)
-            return len(mine.functions) == len(theirs.functions) and all(_is_same(a, b) for a, b in pairs)
-        return _is_same(mine, theirs)
+    def is_same(self, other: Transform) -> bool:
+        """True if both do the same: the same functions, or the same methods of the same dataset."""
+        pairs = zip(self.functions, other.functions, strict=False)
+        is_alike = self.is_whole == other.is_whole and len(self.functions) == len(other.functions)
+        return is_alike and all(_is_same(mine, theirs) for mine, theirs in pairs)
 
 
 def _is_same(mine: Any, theirs: Any) -> bool:
@@ -213,27 +197,39 @@ def make_transform(given: Any, owner: Any = None) -> Transform | None:
             hint="mark all of them with antifreeze.batched, or none",
             argument="transform",
         )
-    plain = [function.function if isinstance(function, Batched) else function for function in functions]
-    mine = [f for f in plain if isinstance(f, types.MethodType) and f.__self__ is owner]
-    return Transform(
-        function=plain[0] if len(plain) == 1 else Chain(tuple(plain)),
-        is_whole=marked[0],
-        owner=owner if mine else None,
-    )
+    plain = tuple(function.function if isinstance(function, Batched) else function for function in functions)
+    is_mine = any(isinstance(f, types.MethodType) and f.__self__ is owner for f in plain)
+    return Transform(functions=plain, is_whole=marked[0], owner=owner if is_mine else None)
 
 
 # -- rows ----------------------------------------------------------------------------------------------------------
 
 
+class RowBatch(NamedTuple):
+    """Rows that the user's functions are called with."""
+
+    delivery: Delivery
+    batch: Batch
+    tracks: Any
+    """Which rows they are, if functions are called with single rows; else None."""
+    num_rows: int
+    moment: Moment
+    skip: tuple[int, ...] = ()
+    """Positions of rows that are left out."""
+
+
+def row_batch(
+    delivery: Delivery, block: Any, start: int, stop: int, moment: Moment, skip: tuple[int, ...] = ()
+) -> RowBatch:
+    """Return some rows of a block for the user's functions."""
+    batch, tracks = delivery.batch(block, start, stop), delivery.tracks(block, start, stop)
+    return RowBatch(delivery, batch, tracks, stop - start, moment, skip)
+
+
 class Maker(Protocol):
     """Makes one row of a batch."""
 
-    @property
-    def needs_tracks(self) -> bool:
-        """Whether it must know which row of which dataset a row is."""
-        ...
-
-    def rows(self, delivery: Delivery, batch: Batch, moment: Moment) -> Callable[[int], Any]:
+    def rows(self, given: RowBatch) -> Callable[[int], Any]:
         """Return a function that makes a row of a batch, by its position, as the user's code does.
 
         That function raises ``UserError``. It is called for every row, so what is the same for a batch is done before.
@@ -245,10 +241,8 @@ class Maker(Protocol):
 class Raw:
     """Rows as they were read."""
 
-    needs_tracks = False
-
-    def rows(self, delivery: Delivery, batch: Batch, moment: Moment) -> Callable[[int], Any]:  # noqa: ARG002
-        return partial(delivery.row, batch)
+    def rows(self, given: RowBatch) -> Callable[[int], Any]:
+        return partial(given.delivery.row, given.batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,12 +252,8 @@ class Transformed:
     inner: Maker
     transform: Transform
 
-    @property
-    def needs_tracks(self) -> bool:
-        return self.inner.needs_tracks
-
-    def rows(self, delivery: Delivery, batch: Batch, moment: Moment) -> Callable[[int], Any]:
-        inner, transform = self.inner.rows(delivery, batch, moment), self.transform.at(moment)
+    def rows(self, given: RowBatch) -> Callable[[int], Any]:
+        inner, transform = self.inner.rows(given), self.transform.at(given.moment)
         return lambda i: transform(inner(i), i)
 
 
@@ -282,15 +272,14 @@ class Asked:
     """Rows that ``__getitem__`` of the user's class gives. The row that it asks its base class for is at hand."""
 
     dataset: Any
-    needs_tracks = True
 
-    def rows(self, delivery: Delivery, batch: Batch, moment: Moment) -> Callable[[int], Any]:
+    def rows(self, given: RowBatch) -> Callable[[int], Any]:
         source = self.dataset.row_source
-        source.in_epoch(moment.epoch)
+        source.in_epoch(given.moment.epoch)
 
         def row(i: int) -> Any:
-            number = source.number_of(leaf_and_row(_track(batch, i))[1])
-            read = partial(delivery.row, batch, i)
+            number = source.number_of(leaf_and_row(given.tracks, i)[1])
+            read = partial(given.delivery.row, given.batch, i)
             return call(self._ask, number, read, what=f"dataset[{number}]", position=i)
 
         return row
@@ -310,12 +299,11 @@ class OneOf:
 
     makers: tuple[Maker, ...]
     first_leaves: tuple[int, ...]
-    needs_tracks = True
 
-    def rows(self, delivery: Delivery, batch: Batch, moment: Moment) -> Callable[[int], Any]:
-        rows = [maker.rows(delivery, batch, moment) for maker in self.makers]
-        firsts = self.first_leaves
-        return lambda i: rows[bisect.bisect_right(firsts, leaf_and_row(_track(batch, i))[0]) - 1](i)
+    def rows(self, given: RowBatch) -> Callable[[int], Any]:
+        rows = [maker.rows(given) for maker in self.makers]
+        firsts, tracks = self.first_leaves, given.tracks
+        return lambda i: rows[bisect.bisect_right(firsts, leaf_and_row(tracks, i)[0]) - 1](i)
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,20 +312,10 @@ class SideBySide:
 
     makers: tuple[Maker, ...]
 
-    @property
-    def needs_tracks(self) -> bool:
-        return any(maker.needs_tracks for maker in self.makers)
-
-    def rows(self, delivery: Delivery, batch: Batch, moment: Moment) -> Callable[[int], Any]:
-        parts = zip(self.makers, delivery.parts, batch, strict=True)
-        rows = [maker.rows(part, b, moment) for maker, part, b in parts]
+    def rows(self, given: RowBatch) -> Callable[[int], Any]:
+        parts = zip(self.makers, given.delivery.parts, given.batch, given.tracks, strict=True)
+        rows = [maker.rows(given._replace(delivery=d, batch=b, tracks=t)) for maker, d, b, t in parts]
         return lambda i: tuple(row(i) for row in rows)
-
-
-def _track(batch: Batch, i: int) -> int:
-    while not isinstance(batch, Tracked):
-        batch = batch[0]
-    return int(batch.tracks[i])
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,7 +327,7 @@ class RowCode:
 
     @property
     def makes_rows(self) -> bool:
-        """Whether anything is done with single rows."""
+        """Whether anything is done with single rows: then they are read with tracks."""
         return not isinstance(self.maker, Raw)
 
     @property
@@ -399,10 +377,12 @@ def _refuse_whole(codes: Sequence[RowCode], what: str, more: str) -> None:
 
 
 def _does_the_same(one: RowCode, two: RowCode) -> bool:
-    if (one.whole is None) != (two.whole is None) or (one.whole is not None and not one.whole.is_same(two.whole)):
-        return False
+    if one.whole is not None and two.whole is not None:
+        is_same = one.whole.is_same(two.whole)
+    else:
+        is_same = one.whole is two.whole
     mine, theirs = one.maker, two.maker
     if isinstance(mine, Transformed) and isinstance(theirs, Transformed):
-        plain = isinstance(mine.inner, Raw) and isinstance(theirs.inner, Raw)
-        return plain and mine.transform.is_same(theirs.transform)
-    return isinstance(mine, Raw) and isinstance(theirs, Raw)
+        is_plain = isinstance(mine.inner, Raw) and isinstance(theirs.inner, Raw)
+        return is_same and is_plain and mine.transform.is_same(theirs.transform)
+    return is_same and isinstance(mine, Raw) and isinstance(theirs, Raw)

@@ -48,7 +48,7 @@ def assemble(leaves: Sequence[Leaf], makes: Sequence[_Make | None]) -> Finish:
 
     Called for every batch, so the flat case is one comprehension over what is known beforehand.
     """
-    steps = [(leaf.key, make or _same) for leaf, make in zip(leaves, makes, strict=True)]
+    steps = [(leaf.key, make or _unchanged) for leaf, make in zip(leaves, makes, strict=True)]
     if all(len(leaf.path) == 1 for leaf in leaves):
         return lambda block, start=0, stop=None: {key: make(block[key][start:stop]) for key, make in steps}
 
@@ -64,8 +64,12 @@ def assemble(leaves: Sequence[Leaf], makes: Sequence[_Make | None]) -> Finish:
     return finish
 
 
-def _same(array: Array) -> Array:
-    return array
+def _unchanged(value: Any) -> Any:
+    return value
+
+
+# An array is cheap to take rows of, and NumPy has no page-locked memory.
+parted = pin = _unchanged
 
 
 def padding_of(leaf: Leaf, leaves: Sequence[Leaf], pad: object | Mapping[str, object] | None) -> Any:

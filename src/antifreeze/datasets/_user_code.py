@@ -5,31 +5,25 @@ What belongs to worker processes is imported where user code runs: reading witho
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from antifreeze.core import UserCodeError
-from antifreeze.datasets._delivery import Batch, Delivery
-from antifreeze.datasets._row_code import Moment, RowCode, call
+from antifreeze.datasets._delivery import Batch
+from antifreeze.datasets._memory_limit import parse_limit
+from antifreeze.datasets._reading import ReadOptions
+from antifreeze.datasets._row_code import Moment, RowBatch, RowCode, call, row_batch
+from antifreeze.datasets._row_source import ReadRequest, RowDataset, RowSource
+from antifreeze.decode import Rebatcher
 from antifreeze.ipc import Stage
+from antifreeze.plan import Lanes
 
 if TYPE_CHECKING:
     from antifreeze.worker import TaskContext, UserError
 
-Name = Callable[[int], str]
-"""Position in the epoch -> file and row, as text."""
-
-
-class RowBatch(NamedTuple):
-    """Rows that the user's functions are called with."""
-
-    delivery: Delivery
-    batch: Batch
-    num_rows: int
-    moment: Moment
-    skip: tuple[int, ...] = ()
-    """Positions of rows that are left out."""
+_ROWS_AT_A_TIME = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +75,7 @@ class UserCode:
     def _rows(self, given: RowBatch, context: TaskContext) -> list[Any]:
         from antifreeze.worker import UserError
 
-        delivery = given.delivery
-        rows, make = [], self.code.maker.rows(delivery, delivery.parted(given.batch), given.moment)
+        rows, make = [], self.code.maker.rows(given._replace(batch=given.delivery.parted(given.batch)))
         with context.timed(Stage.TRANSFORM):
             for i in context.samples(Stage.TRANSFORM, range(given.num_rows), given.skip):
                 try:
@@ -105,7 +98,7 @@ def inline_context() -> TaskContext:
     return TaskContext(None, slot=0, num_workers=1, on_error="raise", seed=lambda *_: None)
 
 
-def row_location(name: Name, first: int, step: int, position: int) -> str:
+def row_location(name: Callable[[int], str], first: int, step: int, position: int) -> str:
     """Return where something failed, as text: at a row, or somewhere in a batch."""
     return name(first + position) if position >= 0 else f"batch {step}, whose first row is {name(first)}"
 
@@ -135,3 +128,25 @@ def _num_rows(batch: Batch, otherwise: int) -> int:
     if hasattr(batch, "num_rows"):
         return int(batch.num_rows)
     return len(batch) if hasattr(batch, "__len__") else otherwise
+
+
+def rows_of_epoch(dataset: RowDataset, source: RowSource, epoch: int) -> Iterator[Any]:
+    """Yield the rows of an epoch, each through the transform."""
+    from antifreeze.worker import UserError, seeded
+
+    code, delivery, context, first = UserCode(code=dataset.row_code()), source.delivery, inline_context(), 0
+    leaf = 0 if code.code.makes_rows else None
+    reading = ReadRequest(Lanes(), source.shapes(1, None), dataset.shuffle, dataset.seed, epoch, 1, leaf)
+    source.in_epoch(epoch)
+    blocks = source.blocks(reading, 0, ReadOptions(memory_limit=parse_limit(None)))
+    with contextlib.closing(blocks):
+        for step, (block, start, stop) in enumerate(Rebatcher(iter(blocks), _ROWS_AT_A_TIME)):
+            given = row_batch(delivery, block, start, stop, Moment(dataset.seed, epoch, first))
+            try:
+                with seeded(dataset.seed, epoch, step):
+                    rows = code.rows(given, context)
+            except UserError as caught:
+                place = row_location(lambda i: source.sample_name(reading, i), first, step, caught.position)
+                raise error_of(caught, place, step) from caught.error
+            yield from rows
+            first += stop - start

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from antifreeze.datasets import Batch, Delivery, Moment, RowBatch, RowDataset, UserCode, row_location
+from antifreeze.datasets import Batch, Delivery, Moment, RowDataset, UserCode, row_batch, row_location
 from antifreeze.decode import Block, Blocks, Rebatcher, Release
 from antifreeze.diagnosis import History
 from antifreeze.loaders._inline import InlineRunner
@@ -60,17 +60,15 @@ class RowsProgram:
         """Return the batch that the user's functions make of the rows."""
         rows: SentRows = task.what
         context.seed(task.seed, rows.epoch, rows.number)
+        if isinstance(rows.value, LocalRows):
+            block, start, stop, _ = rows.value
+        else:
+            block, start, stop = self._delivery.received(rows.value), 0, rows.num_rows
         moment = Moment(task.seed, rows.epoch, rows.number)
-        given = RowBatch(self._delivery, self._batch(rows.value), rows.num_rows, moment, task.skip)
-        batch = self._code.apply(given, context)
+        batch = self._code.apply(row_batch(self._delivery, block, start, stop, moment, task.skip), context)
         if batch is None:
             raise Nothing
         return batch
-
-    def _batch(self, value: Any) -> Any:
-        if isinstance(value, LocalRows):
-            return self._delivery.batch(value.block, value.start, value.stop)
-        return self._delivery.received(value)
 
 
 class RowTasks:
@@ -183,7 +181,7 @@ class RowWorkers:
         self, settings: RowSettings, code: UserCode, blocks: Blocks, rebatcher: Rebatcher, epoch: StreamingEpoch
     ) -> Iterator[tuple[int, Batch]]:
         """Yield what the user's functions make of the rows, each batch with the number of steps that are over."""
-        delivery = _delivery_of(settings, code)
+        delivery = settings.dataset.row_source.delivery
         self._number += 1
         source = RowTasks(rebatcher, blocks.hold, delivery, epoch, number=self._number)
         for batch in self._runner(settings, code, source, blocks, epoch):
@@ -217,16 +215,10 @@ class RowWorkers:
         )
 
 
-def _delivery_of(settings: RowSettings, code: UserCode) -> Delivery:
-    """Return how rows reach the user's functions."""
-    delivery = settings.dataset.row_source.delivery
-    return delivery.tracked() if code.code.maker.needs_tracks else delivery
-
-
 def _program_of(settings: RowSettings, code: UserCode) -> RowsProgram:
     return RowsProgram(
         code,
-        _delivery_of(settings, code),
+        settings.dataset.row_source.delivery,
         needs_torch=settings.dataset.format == "torch",
         dataset=settings.dataset if settings.worker_init_fn is not None else None,
         worker_init_fn=settings.worker_init_fn,

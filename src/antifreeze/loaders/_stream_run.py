@@ -152,7 +152,7 @@ class StreamRun:
     ) -> Generator[tuple[StreamPosition, Batch], None, None]:
         """Yield the batches of an epoch from a position on, each with the position after it."""
         code = user_code_of(settings)
-        epoch = _epoch_at(settings, position, has_tracks=code.code.maker.needs_tracks)
+        epoch = _epoch_at(settings, position, has_tracks=code.code.makes_rows)
         limit = parse_limit(settings.memory_limit)
         options = ReadOptions(
             threads=settings.num_workers,
