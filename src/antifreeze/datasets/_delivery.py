@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from antifreeze.core import ConfigError
-from antifreeze.datasets import _to_batch
+from antifreeze.datasets._to_batch import collate, finisher, row_of
 from antifreeze.decode import Arrays, ArrowRows
 from antifreeze.formats import Leaf
 from antifreeze.plan import Int64Array
@@ -31,6 +31,9 @@ Row = dict[str, Any]
 class Delivery(Protocol):
     """Makes what the user sees."""
 
+    parts: tuple[Delivery, ...] = ()
+    """Those of the datasets side by side, if a batch is a tuple."""
+
     def batch(self, block: Any, start: int, stop: int) -> Batch:
         """Return some rows of a block as a batch."""
         ...
@@ -45,7 +48,7 @@ class Delivery(Protocol):
 
     def parted(self, batch: Batch) -> Batch:
         """Return the batch in a form of which ``row`` is cheap to take, one after the other."""
-        ...
+        return batch
 
     def collate(self, rows: Sequence[Any]) -> Batch:
         """Return rows, after a transform, as a batch."""
@@ -53,7 +56,7 @@ class Delivery(Protocol):
 
     def pin(self, batch: Batch) -> Batch:
         """Return the batch in page-locked memory, where that means something."""
-        ...
+        return batch
 
     def sendable(self, block: Any, start: int, stop: int) -> Any:
         """Return some rows of a block in a form that can be sent to a worker."""
@@ -63,31 +66,26 @@ class Delivery(Protocol):
         """Return what was sent as a block."""
         ...
 
-    @property
-    def parts(self) -> tuple[Delivery, ...]:
-        """Those of the datasets side by side, if a batch is a tuple."""
-        ...
 
-
-class _ArrayDelivery:
-    """Tensors or NumPy arrays: ``tensors`` and ``_to_batch`` have the same functions."""
-
-    parts: tuple[Delivery, ...] = ()
-
-    def __init__(self, name: str, leaves: Sequence[Leaf], pad: object) -> None:
-        self._made_of = (name, leaves, pad)
-        kind: Any = _torch() if name == "torch" else _to_batch
-        self._finish = kind.finisher(leaves, pad)
-        self.row, self.parted, self.collate, self.pin = kind.row_of, kind.parted, kind.collate, kind.pin
+class _NumpyDelivery(Delivery):
+    def __init__(self, leaves: Sequence[Leaf], pad: object) -> None:
+        self._made_of = (leaves, pad)
+        self._finish = finisher(leaves, pad)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _ArrayDelivery, self._made_of
+        return type(self), self._made_of
 
     def batch(self, block: Arrays, start: int, stop: int) -> Batch:
         return self._finish(block.columns, start, stop)
 
     def tracks(self, block: Arrays, start: int, stop: int) -> Any:
         return block.columns[_TRACKS][start:stop] if _TRACKS in block.columns else None
+
+    def row(self, batch: Batch, i: int) -> Row:
+        return row_of(batch, i)
+
+    def collate(self, rows: Sequence[Any]) -> Batch:
+        return collate(rows)
 
     def sendable(self, block: Arrays, start: int, stop: int) -> Any:
         return {name: column[start:stop] for name, column in block.columns.items()}
@@ -96,9 +94,22 @@ class _ArrayDelivery:
         return Arrays(value, len(next(iter(value.values()))), 0)
 
 
-class _ArrowDelivery:
-    parts: tuple[Delivery, ...] = ()
+class _TorchDelivery(_NumpyDelivery):
+    def __init__(self, leaves: Sequence[Leaf], pad: object) -> None:
+        self._made_of, self._torch = (leaves, pad), _torch()
+        self._finish = self._torch.finisher(leaves, pad)
 
+    def parted(self, batch: Batch) -> Batch:
+        return self._torch.parted(batch)
+
+    def collate(self, rows: Sequence[Any]) -> Batch:
+        return self._torch.collate(rows)
+
+    def pin(self, batch: Batch) -> Batch:
+        return self._torch.pin(batch)
+
+
+class _ArrowDelivery(Delivery):
     def batch(self, block: ArrowRows, start: int, stop: int) -> Batch:
         table = block.table.slice(start, stop - start)
         if _TRACKS in table.schema.names:
@@ -113,14 +124,8 @@ class _ArrowDelivery:
     def row(self, batch: Batch, i: int) -> Row:
         return {name: batch.column(name)[i] for name in batch.schema.names}
 
-    def parted(self, batch: Batch) -> Batch:
-        return batch
-
     def collate(self, rows: Sequence[Any]) -> Batch:
         return list(rows)
-
-    def pin(self, batch: Batch) -> Batch:
-        return batch
 
     def sendable(self, block: ArrowRows, start: int, stop: int) -> Any:
         # A pickled slice would bring all of the table that it is a slice of.
@@ -159,7 +164,7 @@ def _torch() -> Any:
 def make_delivery(name: str, leaves: Sequence[Leaf], pad: object) -> Delivery:
     """Return what makes batches of the given format."""
     if name != "arrow":
-        return _ArrayDelivery(name, leaves, pad)
+        return _TorchDelivery(leaves, pad) if name == "torch" else _NumpyDelivery(leaves, pad)
     if pad is not None:
         hint = "take another format, or leave pad out"
         raise ConfigError('format="arrow" delivers lists as they are', hint=hint, argument="pad")

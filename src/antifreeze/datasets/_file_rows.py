@@ -266,10 +266,8 @@ class RowCache:
                 yield part, rows
             if not parts and begin > wanted[-1]:
                 return
-        self._keep((fragment, number), self._spec.block.join(parts))
-
-    def _keep(self, key: tuple[int, int], piece: Decoded) -> None:
-        self._pieces[key] = piece
+        piece = self._spec.block.join(parts)
+        self._pieces[fragment, number] = piece
         self._nbytes += piece.nbytes
         while self._nbytes > _KEPT_NBYTES and len(self._pieces) > 1:
             self._nbytes -= self._pieces.popitem(last=False)[1].nbytes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +15,8 @@ Array = NDArray[Any]
 Block = Mapping[str, Array]
 
 
-class Finish(Protocol):
-    """Makes the user's batch from the rows ``start`` to ``stop`` of a block."""
-
-    def __call__(self, block: Block, start: int = 0, stop: int | None = None) -> dict[str, Any]:
-        """Return the batch."""
-        ...
-
-
+Finish = Callable[..., dict[str, Any]]
+"""Makes the user's batch of a block, or of its rows from ``start`` to ``stop``."""
 _Make = Callable[[Array], Any]
 
 
@@ -64,12 +58,8 @@ def assemble(leaves: Sequence[Leaf], makes: Sequence[_Make | None]) -> Finish:
     return finish
 
 
-def _unchanged(value: Any) -> Any:
-    return value
-
-
-# An array is cheap to take rows of, and NumPy has no page-locked memory.
-parted = pin = _unchanged
+def _unchanged(array: Array) -> Array:
+    return array
 
 
 def padding_of(leaf: Leaf, leaves: Sequence[Leaf], pad: object | Mapping[str, object] | None) -> Any:
