@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from antifreeze.core import SchemaMismatch
-from antifreeze.datasets._hive import partitions_of
+from antifreeze.datasets._source import partitions_of
 
 
 @pytest.mark.parametrize(

@@ -884,7 +884,7 @@ def test_a_state_is_small_with_many_workers() -> None:
     """Sixteen shares, each of which has come far."""
     place = ShardPosition(tuple(ShardProgress(10**9, 2**32 - 1) for _ in range(16)), 16 * 10**9, 10**9)
     torch.rand(1)
-    random = Drawn(2**63 - 1, 10**6, began={}, now={"generator": torch.get_rng_state()})
+    random = Drawn(2**63 - 1, 10**6, began={}, now={"generator": torch.get_rng_state().numpy().tobytes()})
     loader = af.DataLoader(NoisyStream(10), num_workers=16, batch_size=10**6)
     assert len(json.dumps(to_state(10**6, place, random, loader))) < 8192
 

@@ -1,13 +1,11 @@
 """What users read: Parquet files as rows and batches, alone, mixed or side by side."""
 
 from antifreeze.datasets._combined import CombinedStreamingDataset
-from antifreeze.datasets._composite import CompositeDataset, check_overrides
-from antifreeze.datasets._dataset import StreamingDataset
+from antifreeze.datasets._composite import check_overrides
+from antifreeze.datasets._dataset import ParquetLoader, StreamingDataset, subsample, train_test_split
 from antifreeze.datasets._delivery import Batch, Delivery
-from antifreeze.datasets._index import index_parquet_dataset
 from antifreeze.datasets._memory_limit import machine_memory, parse_limit
 from antifreeze.datasets._parallel import ParallelStreamingDataset
-from antifreeze.datasets._parquet_loader import ParquetLoader
 from antifreeze.datasets._reading import (
     MAX_STREAMS,
     MAX_WINDOW_ROWS,
@@ -16,17 +14,15 @@ from antifreeze.datasets._reading import (
     RunShape,
     make_run_shape,
 )
-from antifreeze.datasets._row_code import Moment, batched
 from antifreeze.datasets._row_source import INFINITE, ReadRequest, RowDataset, RowSource
-from antifreeze.datasets._source import open_source
-from antifreeze.datasets._split import subsample, train_test_split
+from antifreeze.datasets._source import index_parquet_dataset, open_source
 from antifreeze.datasets._to_batch import collate, finisher, row_of
-from antifreeze.datasets._user_code import RowBatch, UserCode, row_location
+from antifreeze.datasets._transforms import Moment, batched
+from antifreeze.datasets._user_code import UserCode, row_batch, row_location
 
 __all__ = [
     "Batch",
     "CombinedStreamingDataset",
-    "CompositeDataset",
     "Delivery",
     "INFINITE",
     "MAX_STREAMS",
@@ -36,7 +32,6 @@ __all__ = [
     "ParquetLoader",
     "ReadOptions",
     "ReadRequest",
-    "RowBatch",
     "RowDataset",
     "RowSource",
     "RunShape",
@@ -52,6 +47,7 @@ __all__ = [
     "make_run_shape",
     "open_source",
     "parse_limit",
+    "row_batch",
     "row_location",
     "row_of",
     "subsample",

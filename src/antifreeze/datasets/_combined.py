@@ -10,13 +10,14 @@ from typing import Any
 
 from antifreeze.core import ConfigError, SchemaMismatch
 from antifreeze.core import arguments as check
-from antifreeze.datasets._composite import CompositeDataset, CompositeRows, rows_of
+from antifreeze.datasets._composite import CompositeDataset, CompositeRows
 from antifreeze.datasets._delivery import Delivery
 from antifreeze.datasets._reading import ReadOptions
-from antifreeze.datasets._row_code import RowCode, make_transform, mixed_code
 from antifreeze.datasets._row_source import ReadRequest, RowDataset, RowSource
-from antifreeze.decode import Block, Blocks, StridedBlocks, mixed, one_after_the_other
-from antifreeze.plan import Batchwise, Lanes, Mix, Weights
+from antifreeze.datasets._transforms import make_transform
+from antifreeze.datasets._user_code import UserCode, mixed_code
+from antifreeze.decode import Block, Blocks, CombinedBlocks, StridedBlocks, mixed, one_after_the_other
+from antifreeze.plan import Batchwise, Mix, Weights
 
 _BATCHING_METHODS = ("stratified", "per_stream")
 
@@ -100,7 +101,6 @@ class CombinedStreamingDataset(CompositeDataset):
 
     @property
     def row_source(self) -> MixedRows:
-        """The rows, as loaders read them; not for users."""
         return MixedRows(
             self.datasets,
             self.weights,
@@ -108,8 +108,7 @@ class CombinedStreamingDataset(CompositeDataset):
             is_per_stream=self.batching_method == "per_stream",
         )
 
-    def row_code(self, first_leaf: int = 0) -> RowCode:
-        """Return what user code does with the rows; for loaders. Raises ConfigError."""
+    def row_code(self, first_leaf: int = 0) -> UserCode:
         mixed = mixed_code(*self._codes(first_leaf))
         return mixed.then(make_transform(self.transform, self), "CombinedStreamingDataset")
 
@@ -209,7 +208,9 @@ class MixedRows(CompositeRows):
     def _tail(self, mix: Mix, reading: ReadRequest, options: ReadOptions) -> Blocks:
         """Return the rows that are too few for a group or a batch, one dataset after the other."""
         if not isinstance(mix, Batchwise):  # less than one row for each lane
-            return rows_of([partial(self._row, reading, *row) for row in _tail_of(mix, reading.lanes)])
+            first, lanes = mix.num_groups * mix.lanes, reading.lanes
+            mine = [row for number, row in enumerate(mix.tail, first) if number % lanes.total in lanes.numbers]
+            return CombinedBlocks([], (self._row(reading, *row) for row in mine))
         starts, before = [], mix.num_groups * mix.lanes
         for part, of_part, size in zip(self.parts, self.readings(reading), mix.tail_sizes, strict=True):
             row = part.num_rows(mix.lanes, reading.global_batch) - size
@@ -241,11 +242,6 @@ class MixedRows(CompositeRows):
     def sample_name(self, reading: ReadRequest, sample: int) -> str:
         part, row = self._found(reading, sample)
         return self.parts[part].sample_name(self.readings(reading)[part], row)
-
-
-def _tail_of(mix: Mix, lanes: Lanes) -> list[tuple[int, int]]:
-    first = mix.num_groups * mix.lanes
-    return [row for number, row in enumerate(mix.tail, first) if number % lanes.total in lanes.numbers]
 
 
 def checked(weights: Any, number: int) -> list[float]:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from antifreeze.core import ConfigError, step_seed
-from antifreeze.core import arguments as check
-from antifreeze.datasets._dataset import StreamingDataset
-from antifreeze.datasets._iterate import rows_of_epoch
 from antifreeze.datasets._reading import RunShape
-from antifreeze.datasets._row_code import RowCode
 from antifreeze.datasets._row_source import INFINITE, ReadRequest, RowDataset, RowSource
-from antifreeze.decode import Block, CombinedBlocks
+from antifreeze.datasets._user_code import UserCode
 
 
 class CompositeRows:
@@ -68,62 +64,21 @@ class CompositeRows:
         return found
 
 
-class CompositeDataset:
+class CompositeDataset(RowDataset):
     """A dataset over other datasets. Each of them is read as if it were alone, with its own seed."""
 
-    transform: Any = None
-    """A function of one row, or a list of such functions. A subclass may have a method of this name."""
-
-    def __init__(
-        self,
-        datasets: Sequence[RowDataset],
-        *,
-        shuffle: bool | None,
-        seed: int,
-        drop_last: bool,
-        force_override_state_dict: bool,
-        transform: Any,
-    ) -> None:
+    def __init__(self, datasets: Sequence[RowDataset], *, shuffle: bool | None, **settings: Any) -> None:
         self.datasets: tuple[RowDataset, ...] = _checked(datasets)
-        self.shuffle = any(d.shuffle for d in self.datasets) if shuffle is None else check.flag("shuffle", shuffle)
-        self.seed = check.integer("seed", seed)
-        self.drop_last = check.flag("drop_last", drop_last)
-        self.force_override_state_dict = check.flag("force_override_state_dict", force_override_state_dict)
-        if transform is not None:  # else it is that of the class, if a subclass has one
-            self.transform = transform
-        self.epoch = 0
-
-    @property
-    def row_source(self) -> RowSource:
-        """The rows, as loaders read them; not for users."""
-        raise NotImplementedError
-
-    def row_code(self, first_leaf: int = 0) -> RowCode:
-        """Return what user code does with the rows; for loaders. Raises ConfigError."""
-        raise NotImplementedError
-
-    @property
-    def current_epoch(self) -> int:
-        """The number of the epoch that is read, or was read last, from 1 on. Workers know it too."""
-        return self.row_source.epoch + 1
+        super().__init__(shuffle=any(d.shuffle for d in self.datasets) if shuffle is None else shuffle, **settings)
 
     @property
     def format(self) -> str:
-        """``"torch"``, ``"numpy"`` or ``"arrow"``."""
         return self.datasets[0].format
-
-    def __len__(self) -> int:
-        return self.row_source.num_rows(1, 1)
-
-    def __iter__(self) -> Iterator[Any]:
-        """Yield the rows one by one, in this thread; each iteration is a new epoch."""
-        epoch, self.epoch = self.epoch, self.epoch + 1
-        yield from rows_of_epoch(self, self.row_source, epoch)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(map(repr, self.datasets))})"
 
-    def _codes(self, first_leaf: int) -> tuple[list[RowCode], list[int]]:
+    def _codes(self, first_leaf: int) -> tuple[list[UserCode], list[int]]:
         """Return what each dataset does with its rows, and the number of the first leaf in each."""
         leaves = [dataset.row_source.num_shapes() for dataset in self.datasets]
         firsts = [first_leaf + sum(leaves[:number]) for number in range(len(leaves))]
@@ -133,7 +88,7 @@ class CompositeDataset:
 def _checked(datasets: Any) -> tuple[RowDataset, ...]:
     found = tuple(datasets) if isinstance(datasets, Sequence) else ()
     for number, dataset in enumerate(found):
-        if not isinstance(dataset, StreamingDataset | CompositeDataset):
+        if not isinstance(dataset, RowDataset):
             raise ConfigError(
                 f"dataset {number} is a {type(dataset).__name__}; only datasets of antifreeze can be put together",
                 hint="wrap files in antifreeze.StreamingDataset(path)",
@@ -179,8 +134,3 @@ def check_overrides(dataset: Any) -> None:
             hint="choose rows with dataset.subset(...) or subsample=; do not override __len__",
             argument="dataset",
         )
-
-
-def rows_of(makers: Sequence[Callable[[], Block]]) -> CombinedBlocks:
-    """Return blocks of one row each, which are made when they are asked for."""
-    return CombinedBlocks([], (make() for make in makers))

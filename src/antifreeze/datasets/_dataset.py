@@ -1,24 +1,25 @@
-"""The dataset: rows of Parquet files, by number, in order, or shuffled."""
+"""The dataset: rows of Parquet files, by number, in order, or shuffled; and parts of it by chance."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Self
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
 from antifreeze.core import ConfigError
 from antifreeze.core import arguments as check
 from antifreeze.core.arguments import SUBSET_HINT
-from antifreeze.datasets._delivery import Row, check_format, make_delivery
+from antifreeze.datasets._delivery import check_format, make_delivery
 from antifreeze.datasets._file_rows import FileRows
-from antifreeze.datasets._iterate import rows_of_epoch
-from antifreeze.datasets._parquet_loader import ParquetLoader
 from antifreeze.datasets._read_spec import Projection, chosen_columns, expected_leaves
-from antifreeze.datasets._row_code import Asked, Moment, RowCode, make_transform, row_at_hand
+from antifreeze.datasets._row_source import RowDataset
 from antifreeze.datasets._source import InputDir, open_source
-from antifreeze.datasets._user_code import RowBatch, UserCode, error_of, inline_context
-from antifreeze.plan import Int64Array, some_rows
+from antifreeze.datasets._transforms import Moment, make_transform
+from antifreeze.datasets._user_code import Asked, UserCode, error_of, inline_context, row_at_hand, row_batch
+from antifreeze.plan import Int64Array, RandomStream, permutation, some_rows
 
 _LOADERS = "give it to StreamingDataLoader"
 _INSTEAD = {
@@ -31,7 +32,22 @@ _INSTEAD = {
 }
 
 
-class StreamingDataset:
+@dataclass(frozen=True, slots=True)
+class ParquetLoader:
+    """The item loader of litData, accepted so that code can be migrated by changing its imports.
+
+    Rows are always decoded in small pieces, which is both the fastest way and the one that needs the least memory.
+    """
+
+    pre_load_chunk: bool = False
+    """No effect."""
+    low_memory: bool = True
+    """No effect."""
+    columns: Sequence[str] | None = None
+    """Columns to read, unless the dataset has an argument ``columns``."""
+
+
+class StreamingDataset(RowDataset):
     """Rows of Parquet files.
 
     Opening a dataset lists the files and reads their footers, or the manifest if there is one; no row is read. Give it
@@ -129,10 +145,13 @@ class StreamingDataset:
         check.unused("serializers", serializers, "Parquet has its own types", "convert values in transform=")
         check.unused("encryption", encryption, "files are read as they are", "decrypt values in transform=")
         check.unused("window_direct_io", window_direct_io, "files are read through the page cache", "leave it out")
-        self.force_override_state_dict = check.flag("force_override_state_dict", force_override_state_dict)
-        if transform is not None:  # else it is that of the class, if a subclass has one
-            make_transform(transform)
-            self.transform = transform
+        super().__init__(
+            shuffle=shuffle,
+            seed=seed,
+            drop_last=False if drop_last is None else drop_last,
+            force_override_state_dict=force_override_state_dict,
+            transform=transform,
+        )
         check_format(format)
         if item_loader is not None and not isinstance(item_loader, ParquetLoader):
             raise ConfigError(
@@ -142,10 +161,6 @@ class StreamingDataset:
             )
         if columns is None and item_loader is not None:
             columns = item_loader.columns
-        self.shuffle = check.flag("shuffle", shuffle)
-        self.drop_last = False if drop_last is None else check.flag("drop_last", drop_last)
-        self.seed = check.integer("seed", seed)
-        self.epoch = 0
         source = open_source(input_dir, hive=check.flag("hive", hive), index_path=index_path, columns=columns)
         columns = chosen_columns(source, columns)
         for name in ragged:
@@ -158,9 +173,6 @@ class StreamingDataset:
         some = some_rows(len(rows), check.amount("subsample", subsample), self.seed)
         self._rows = rows if some is None else rows.select(some)
 
-    transform: Any = None
-    """Function of one row, or a list of such functions. A subclass may define a method of this name."""
-
     # -- what it is ------------------------------------------------------------------------------------------------
 
     @property
@@ -172,14 +184,6 @@ class StreamingDataset:
     def format(self) -> str:
         """``"torch"``, ``"numpy"`` or ``"arrow"``."""
         return self._rows.projection.format
-
-    @property
-    def current_epoch(self) -> int:
-        """Number of the epoch that is being read, or was read last, counted from 1. Workers know it too."""
-        return self._rows.epoch + 1
-
-    def __len__(self) -> int:
-        return len(self._rows)
 
     def __repr__(self) -> str:
         source = self._rows.source
@@ -214,7 +218,7 @@ class StreamingDataset:
         make = row_at_hand(self, i)
         if make is not None:
             transform, row = make_transform(self.transform), make()
-            return row if transform is None else transform.function(row)
+            return row if transform is None else transform(row)
         return self._get(np.array([i % size]))[0]
 
     def _get(self, numbers: Int64Array) -> list[Any]:
@@ -223,21 +227,14 @@ class StreamingDataset:
 
         if not len(numbers):
             return []
-        block, delivery = self._rows.take(numbers), self._rows.delivery
-        batch = delivery.batch(block, 0, block.num_rows)
-        code = UserCode(code=self._transform_code())
-        moment = Moment(self.seed, self._rows.epoch, int(numbers[0]))
+        block, moment = self._rows.take(numbers), Moment(self.seed, self._rows.epoch, int(numbers[0]))
+        given = row_batch(self._rows.delivery, block, 0, block.num_rows, moment)
         try:
-            return code.rows(RowBatch(delivery, batch, block.num_rows, moment), inline_context())
+            return self._transform_code().rows(given, inline_context())
         except UserError as caught:
             number = int(numbers[max(caught.position, 0)])
             place = f"row {number} of the dataset: {self._rows.name_of(number)}"
             raise error_of(caught, place, 0) from caught.error
-
-    def __iter__(self) -> Iterator[Row]:
-        """Yield the rows one by one, in this thread; each iteration of a shuffled dataset is a new epoch."""
-        epoch, self.epoch = self.epoch, self.epoch + 1
-        yield from rows_of_epoch(self, self._rows, epoch)
 
     # -- parts of it -----------------------------------------------------------------------------------------------
 
@@ -279,11 +276,9 @@ class StreamingDataset:
 
     @property
     def row_source(self) -> FileRows:
-        """The rows, as loaders read them; not for users."""
         return self._rows
 
-    def row_code(self, first_leaf: int = 0) -> RowCode:  # noqa: ARG002
-        """Return what user code does with the rows; for loaders. Raises ConfigError."""
+    def row_code(self, first_leaf: int = 0) -> UserCode:  # noqa: ARG002
         code = self._transform_code()
         if type(self).__getitem__ is StreamingDataset.__getitem__:
             return code
@@ -293,11 +288,104 @@ class StreamingDataset:
                 hint="give the transform without antifreeze.batched, or do not override __getitem__",
                 argument="transform",
             )
-        return RowCode(Asked(self))
+        return UserCode(Asked(self))
 
-    def _transform_code(self) -> RowCode:
-        return RowCode().then(make_transform(self.transform, self), type(self).__name__)
+    def _transform_code(self) -> UserCode:
+        return UserCode().then(make_transform(self.transform, self), type(self).__name__)
 
 
 def _counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+# -- parts by chance: for testing, or because all of it is too much --------------------------------------------------
+
+Dataset = TypeVar("Dataset", bound=StreamingDataset)
+
+
+@check.explained("train_test_split", renamed={"streaming_dataset": "dataset"})
+def train_test_split(dataset: Dataset, splits: Sequence[float], seed: int = 42, shuffle: bool = True) -> list[Dataset]:
+    """Split a dataset into datasets that share no row.
+
+    Args:
+        dataset: The dataset to split.
+        splits: One fraction for each part, such as ``[0.9, 0.1]``; together at most 1.
+        seed: Determines the random choice.
+        shuffle: True to choose rows at random, which takes 8 bytes of memory for each row; False to give the first rows
+            to the first part.
+
+    Returns:
+        One dataset for each fraction, of the same class.
+
+    Raises:
+        ConfigError: If ``dataset`` is not a ``StreamingDataset``, or ``splits`` are not such fractions.
+
+    Example:
+        ```python
+        import antifreeze as af
+
+        train, valid = af.train_test_split(af.StreamingDataset("data/train"), splits=[0.9, 0.1])
+        ```
+    """
+    _check_dataset(dataset)
+    fractions = _fractions(splits)
+    ends = np.floor(np.cumsum([0.0, *fractions]) * len(dataset) + 1e-6).astype(int).tolist()
+    if abs(sum(fractions) - 1) < 1e-9:
+        ends[-1] = len(dataset)
+    bounds = list(itertools.pairwise(ends))
+    if not check.flag("shuffle", shuffle):
+        return [dataset.subset(range(start, stop)) for start, stop in bounds]
+    order = permutation(len(dataset), seed=check.integer("seed", seed), epoch=0, use=RandomStream.SPLIT)
+    # In the order of the files, so that they are read from front to back; a loader can still shuffle them.
+    return [dataset.subset(np.sort(order[start:stop])) for start, stop in bounds]
+
+
+@check.explained("subsample")
+def subsample(dataset: Dataset, amount: float, seed: int = 42) -> Dataset:
+    """Return a dataset with some of the rows, chosen at random.
+
+    Args:
+        dataset: The dataset to choose from.
+        amount: Fraction of the rows, such as 0.1; above 1, rows are repeated: 2.5 selects each row twice, and half of
+            them once more.
+        seed: Determines the random choice.
+
+    Returns:
+        A dataset of the same class.
+
+    Raises:
+        ConfigError: If ``dataset`` is not a ``StreamingDataset``, or ``amount`` is not a number >= 0.
+
+    Example:
+        ```python
+        import antifreeze as af
+
+        tenth = af.subsample(af.StreamingDataset("data/train"), 0.1)
+        ```
+    """
+    _check_dataset(dataset)
+    rows = some_rows(len(dataset), check.amount("amount", amount), check.integer("seed", seed))
+    return dataset if rows is None else dataset.subset(rows)
+
+
+def _check_dataset(dataset: object) -> None:
+    if not isinstance(dataset, StreamingDataset):
+        raise ConfigError(
+            f"dataset is a {type(dataset).__name__}: expected a StreamingDataset",
+            hint="take parts of each dataset before you put them together",
+            argument="dataset",
+        )
+
+
+def _fractions(splits: object) -> list[float]:
+    try:
+        found = [float(s) for s in splits]  # type: ignore[attr-defined]
+    except (TypeError, ValueError):
+        found = []
+    if not found or not all(0 <= fraction <= 1 for fraction in found) or sum(found) > 1 + 1e-9:
+        raise ConfigError(
+            f"splits={splits!r:.200} are not fractions that add up to 1 at most",
+            hint="such as splits=[0.9, 0.1]",
+            argument="splits",
+        )
+    return found

@@ -1,19 +1,28 @@
-"""In which form rows reach the user: torch tensors, NumPy arrays or Arrow."""
+"""In which form rows reach the user: torch tensors, NumPy arrays or Arrow.
+
+Rows that user code makes one by one have a track: which row of which dataset they are, in a column that goes with them
+through shuffling and mixing. A dataset that is made of others numbers its leaves, the datasets in it, from left to
+right.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from antifreeze.core import ConfigError
-from antifreeze.datasets._to_batch import Finish, collate, finisher, row_of
-from antifreeze.datasets._tracks import TRACKS
+from antifreeze.datasets._to_batch import collate, finisher, row_of
 from antifreeze.decode import Arrays, ArrowRows
 from antifreeze.formats import Leaf
+from antifreeze.plan import Int64Array
 
 FORMATS = ("torch", "numpy", "arrow")
+_TRACKS = "\0tracks"
+"""The name of the column. No writer of Parquet puts a zero byte in one."""
+_ROW_BITS = 48  # no file claims more rows than this, see ``formats``
 
 Batch = Any
 Row = dict[str, Any]
@@ -22,8 +31,15 @@ Row = dict[str, Any]
 class Delivery(Protocol):
     """Makes what the user sees."""
 
+    parts: tuple[Delivery, ...] = ()
+    """Those of the datasets side by side, if a batch is a tuple."""
+
     def batch(self, block: Any, start: int, stop: int) -> Batch:
         """Return some rows of a block as a batch."""
+        ...
+
+    def tracks(self, block: Any, start: int, stop: int) -> Any:
+        """Return the tracks of some rows of a block, or None if it was read without."""
         ...
 
     def row(self, batch: Batch, i: int) -> Row:
@@ -32,7 +48,7 @@ class Delivery(Protocol):
 
     def parted(self, batch: Batch) -> Batch:
         """Return the batch in a form of which ``row`` is cheap to take, one after the other."""
-        ...
+        return batch
 
     def collate(self, rows: Sequence[Any]) -> Batch:
         """Return rows, after a transform, as a batch."""
@@ -40,133 +56,87 @@ class Delivery(Protocol):
 
     def pin(self, batch: Batch) -> Batch:
         """Return the batch in page-locked memory, where that means something."""
-        ...
+        return batch
 
     def sendable(self, block: Any, start: int, stop: int) -> Any:
         """Return some rows of a block in a form that can be sent to a worker."""
         ...
 
-    def received(self, value: Any) -> Batch:
-        """Return what was sent as a batch."""
-        ...
-
-    @property
-    def parts(self) -> tuple[Delivery, ...]:
-        """Those of the datasets side by side, if a batch is a tuple."""
-        ...
-
-    def tracked(self) -> Delivery:
-        """Return one whose batches are ``Tracked``, for blocks that are read with tracks."""
+    def received(self, value: Any) -> Any:
+        """Return what was sent as a block."""
         ...
 
 
-class Tracked:
-    """A batch that knows which row of which dataset each of its rows is."""
-
-    __slots__ = ("batch", "tracks")
-
-    def __init__(self, batch: Batch, tracks: Any) -> None:
-        self.batch, self.tracks = batch, tracks
-
-
-class _TrackedDelivery:
-    """What another one delivers, with tracks. Rows and what is made of them are the other's."""
-
-    parts: tuple[Delivery, ...] = ()
-
-    def __init__(self, plain: _ArrayDelivery | _ArrowDelivery) -> None:
-        self._plain = plain
-        self.collate, self.pin, self.sendable = plain.collate, plain.pin, plain.sendable
+class _NumpyDelivery(Delivery):
+    def __init__(self, leaves: Sequence[Leaf], pad: object) -> None:
+        self._made_of = (leaves, pad)
+        self._finish = finisher(leaves, pad)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _TrackedDelivery, (self._plain,)
-
-    def batch(self, block: Any, start: int, stop: int) -> Tracked:
-        return self._plain.split(self._plain.batch(block, start, stop), block, start, stop)
-
-    def row(self, batch: Tracked, i: int) -> Row:
-        return self._plain.row(batch.batch, i)
-
-    def parted(self, batch: Tracked) -> Tracked:
-        return Tracked(self._plain.parted(batch.batch), batch.tracks)
-
-    def received(self, value: Any) -> Tracked:
-        return self._plain.split(self._plain.received(value), value, 0, None)
-
-    def tracked(self) -> Delivery:
-        return self
-
-
-class _ArrayDelivery:
-    parts: tuple[Delivery, ...] = ()
-
-    def __init__(
-        self,
-        finish: Finish,
-        row: Callable[[Batch, int], Row],
-        parted: Callable[[Batch], Batch],
-        collate: Callable[[Sequence[Any]], Batch],
-        pin: Callable[[Batch], Batch],
-    ) -> None:
-        self._finish, self.row, self.parted, self.collate, self.pin = finish, row, parted, collate, pin
-        self.made_of: tuple[Any, ...] = ()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return make_delivery, self.made_of
+        return type(self), self._made_of
 
     def batch(self, block: Arrays, start: int, stop: int) -> Batch:
         return self._finish(block.columns, start, stop)
 
+    def tracks(self, block: Arrays, start: int, stop: int) -> Any:
+        return block.columns[_TRACKS][start:stop] if _TRACKS in block.columns else None
+
+    def row(self, batch: Batch, i: int) -> Row:
+        return row_of(batch, i)
+
+    def collate(self, rows: Sequence[Any]) -> Batch:
+        return collate(rows)
+
     def sendable(self, block: Arrays, start: int, stop: int) -> Any:
         return {name: column[start:stop] for name, column in block.columns.items()}
 
-    def received(self, value: Any) -> Batch:
-        return self._finish(value)
-
-    def split(self, batch: Batch, made_of: Any, start: int, stop: int | None) -> Tracked:
-        """Return a batch and the tracks of its rows, from the block or the value that it was made of."""
-        columns = made_of.columns if isinstance(made_of, Arrays) else made_of
-        return Tracked(batch, columns[TRACKS][start:stop])
-
-    def tracked(self) -> Delivery:
-        return _TrackedDelivery(self)
+    def received(self, value: Any) -> Arrays:
+        return Arrays(value, len(next(iter(value.values()))), 0)
 
 
-class _ArrowDelivery:
-    parts: tuple[Delivery, ...] = ()
+class _TorchDelivery(_NumpyDelivery):
+    def __init__(self, leaves: Sequence[Leaf], pad: object) -> None:
+        self._made_of, self._torch = (leaves, pad), _torch()
+        self._finish = self._torch.finisher(leaves, pad)
 
+    def parted(self, batch: Batch) -> Batch:
+        return self._torch.parted(batch)
+
+    def collate(self, rows: Sequence[Any]) -> Batch:
+        return self._torch.collate(rows)
+
+    def pin(self, batch: Batch) -> Batch:
+        return self._torch.pin(batch)
+
+
+class _ArrowDelivery(Delivery):
     def batch(self, block: ArrowRows, start: int, stop: int) -> Batch:
-        return block.table.slice(start, stop - start).combine_chunks().to_batches()[0]
+        table = block.table.slice(start, stop - start)
+        if _TRACKS in table.schema.names:
+            table = table.drop_columns([_TRACKS])
+        return table.combine_chunks().to_batches()[0]
+
+    def tracks(self, block: ArrowRows, start: int, stop: int) -> Any:
+        if _TRACKS not in block.table.schema.names:
+            return None
+        return block.table.column(_TRACKS).slice(start, stop - start).to_numpy()
 
     def row(self, batch: Batch, i: int) -> Row:
         return {name: batch.column(name)[i] for name in batch.schema.names}
 
-    def parted(self, batch: Batch) -> Batch:
-        return batch
-
     def collate(self, rows: Sequence[Any]) -> Batch:
         return list(rows)
-
-    def pin(self, batch: Batch) -> Batch:
-        return batch
 
     def sendable(self, block: ArrowRows, start: int, stop: int) -> Any:
         # A pickled slice would bring all of the table that it is a slice of.
         sink = pa.BufferOutputStream()
-        batch = self.batch(block, start, stop)
-        with pa.ipc.new_stream(sink, batch.schema) as writer:
-            writer.write_batch(batch)
+        table = block.table.slice(start, stop - start)
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
         return sink.getvalue()
 
-    def received(self, value: Any) -> Batch:
-        return pa.ipc.open_stream(value).read_next_batch()
-
-    def split(self, batch: Batch, made_of: Any, start: int, stop: int | None) -> Tracked:  # noqa: ARG002
-        """Return a batch and the tracks of its rows, which it has as a column."""
-        return Tracked(batch.drop_columns([TRACKS]), batch.column(TRACKS).to_numpy())
-
-    def tracked(self) -> Delivery:
-        return _TrackedDelivery(self)
+    def received(self, value: Any) -> ArrowRows:
+        return ArrowRows(pa.ipc.open_stream(value).read_all())
 
 
 def check_format(name: str) -> None:
@@ -193,16 +163,31 @@ def _torch() -> Any:
 
 def make_delivery(name: str, leaves: Sequence[Leaf], pad: object) -> Delivery:
     """Return what makes batches of the given format."""
-    if name == "arrow":
-        if pad is not None:
-            hint = "take another format, or leave pad out"
-            raise ConfigError('format="arrow" delivers lists as they are', hint=hint, argument="pad")
-        return _ArrowDelivery()
-    if name == "numpy":
-        finish = finisher(leaves, pad)
-        made = _ArrayDelivery(finish, row_of, lambda batch: batch, collate, lambda batch: batch)
-    else:
-        torch = _torch()
-        made = _ArrayDelivery(torch.finisher(leaves, pad), row_of, torch.parted, torch.collate, torch.pin)
-    made.made_of = (name, leaves, pad)
-    return made
+    if name != "arrow":
+        return _TorchDelivery(leaves, pad) if name == "torch" else _NumpyDelivery(leaves, pad)
+    if pad is not None:
+        hint = "take another format, or leave pad out"
+        raise ConfigError('format="arrow" delivers lists as they are', hint=hint, argument="pad")
+    return _ArrowDelivery()
+
+
+# -- tracks ---------------------------------------------------------------------------------------------------------
+
+
+def tracked_block(block: Any, leaf: int, rows: Int64Array) -> Any:
+    """Return a block with the tracks of its rows, whose numbers in the source are given."""
+    tracks = (leaf << _ROW_BITS) + rows.astype(np.int64)
+    if isinstance(block, ArrowRows):
+        return ArrowRows(block.table.append_column(_TRACKS, pa.array(tracks)))
+    return Arrays({**block.columns, _TRACKS: tracks}, block.num_rows, block.nbytes + tracks.nbytes)
+
+
+def leaf_and_row(tracks: Any, i: int) -> tuple[int, int]:
+    """Return which leaf the i-th row of a batch is of, and its number in that leaf's source.
+
+    Of rows side by side, those of the first dataset.
+    """
+    while isinstance(tracks, tuple):
+        tracks = tracks[0]
+    track = int(tracks[i])
+    return track >> _ROW_BITS, track & (1 << _ROW_BITS) - 1

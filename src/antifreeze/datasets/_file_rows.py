@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from array import array
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from antifreeze.core import ConfigError
-from antifreeze.datasets._delivery import Delivery, make_delivery
+from antifreeze.core import ConfigError, Manifest
+from antifreeze.datasets._delivery import Delivery, make_delivery, tracked_block
 from antifreeze.datasets._read_spec import Projection, ReadSpec, column_types, make_read_spec
 from antifreeze.datasets._reading import ReadOptions, RunShape, Selection, make_order, make_run_shape, read_blocks
-from antifreeze.datasets._row_cache import RowCache
 from antifreeze.datasets._row_source import ReadRequest
 from antifreeze.datasets._source import DataSource
-from antifreeze.datasets._tracks import tracked_block, tracked_read_spec
-from antifreeze.decode import Block, Blocks, ThreadProgress, bounded
+from antifreeze.decode import Block, Blocks, Decoded, StreamReader, ThreadProgress, bounded
+from antifreeze.formats import PieceLocation
 from antifreeze.plan import Int64Array, Lanes, Order, locate, view_of_rows
 
 
@@ -157,9 +160,7 @@ class FileRows:
         return make_order(self.source.manifest, self._selection, reading.lanes, reading.shapes[0], shuffled)
 
     def blocks(self, reading: ReadRequest, position: int, options: ReadOptions) -> Blocks:
-        spec, leaf = self.spec, reading.first_leaf
-        if leaf is not None:
-            spec = tracked_read_spec(spec, self.source.manifest, leaf)
+        spec = self.spec if reading.first_leaf is None else _tracked(self.spec, reading.first_leaf)
         return read_blocks(self._order(reading), spec, position, options)
 
     def _located(self, reading: ReadRequest, sample: int) -> tuple[int, int]:
@@ -193,3 +194,80 @@ def _check_numbers(numbers: Any, size: int) -> Any:
     if len(numbers) and not (-size <= numbers.min() and numbers.max() < size):
         raise IndexError(f"rows from {numbers.min()} to {numbers.max()} of a dataset of {size} rows")
     return np.where(numbers < 0, numbers + size, numbers).astype(np.int64)
+
+
+def _tracked(spec: ReadSpec, leaf: int) -> ReadSpec:
+    """Return a read spec whose blocks have tracks."""
+    to_block, file_rows = spec.decoding.to_block, np.asarray(spec.decoding.file_rows)
+    first_rows = (np.cumsum(file_rows) - file_rows).tolist()
+
+    def to_tracked(batch: Any, file: int, where: PieceLocation) -> Decoded:
+        first, number = first_rows[file] + where.file_row, batch.num_rows
+        found: Decoded = tracked_block(to_block(batch, file, where), leaf, np.arange(first, first + number))
+        return found
+
+    return replace(spec, decoding=replace(spec.decoding, to_block=to_tracked))
+
+
+# -- single rows ----------------------------------------------------------------------------------------------------
+
+_KEPT_NBYTES = 64 << 20
+
+
+class RowCache:
+    """Finds rows by their number in a source. Threads may share it; they take turns.
+
+    The pieces that were decoded last are kept, because neighbors are often asked for next.
+    A row group can only be decoded from its beginning, so a row at the end of a large group costs the group, unless the
+    row before it was asked for last.
+    """
+
+    def __init__(self, manifest: Manifest, spec: ReadSpec) -> None:
+        self._sizes, self._spec = manifest.fragment_rows, spec
+        self._reader = StreamReader(spec.decoding)
+        self._pieces: OrderedDict[tuple[int, int], Decoded] = OrderedDict()
+        self._nbytes = 0
+        self._note = ThreadProgress("main thread")
+        self._lock = threading.Lock()
+
+    def get(self, rows: Int64Array) -> Decoded:
+        """Return the rows with the given numbers, which ascend, as one block that shares no memory with another."""
+        view = view_of_rows(self._sizes, rows)
+        with self._lock:
+            parts = [
+                piece.take(wanted)
+                for fragment, local in zip(view.fragment.tolist(), view.rows or (), strict=True)
+                for piece, wanted in self._pieces_with(fragment, local)
+            ]
+        return self._spec.block.join(parts)
+
+    def _pieces_with(self, fragment: int, rows: Int64Array) -> Iterator[tuple[Decoded, Int64Array]]:
+        size = self._spec.decoding.piece_rows
+        for number in np.unique(rows // size).tolist():
+            wanted = rows[rows // size == number]
+            if (piece := self._pieces.get((fragment, number))) is not None:
+                self._pieces.move_to_end((fragment, number))
+                yield piece, wanted - number * size
+            else:
+                yield from self._read(fragment, number, wanted)
+
+    def _read(self, fragment: int, number: int, wanted: Int64Array) -> Iterator[tuple[Decoded, Int64Array]]:
+        """Decode a piece, in several parts if its rows are heavy, and keep it unless they are."""
+        size = self._spec.decoding.piece_rows
+        begin, stop = number * size, min((number + 1) * size, self._sizes[fragment])
+        parts: list[Decoded] = []
+        nbytes = 0
+        for part in self._reader.read(fragment, range(begin, stop), self._note):
+            rows = wanted[(wanted >= begin) & (wanted < begin + part.num_rows)] - begin
+            begin += part.num_rows
+            nbytes += part.nbytes
+            parts = [*parts, part] if nbytes <= _KEPT_NBYTES else []
+            if len(rows):
+                yield part, rows
+            if not parts and begin > wanted[-1]:
+                return
+        piece = self._spec.block.join(parts)
+        self._pieces[fragment, number] = piece
+        self._nbytes += piece.nbytes
+        while self._nbytes > _KEPT_NBYTES and len(self._pieces) > 1:
+            self._nbytes -= self._pieces.popitem(last=False)[1].nbytes

@@ -12,10 +12,10 @@ from antifreeze.core import ConfigError
 from antifreeze.core import arguments as check
 from antifreeze.datasets._composite import CompositeDataset, CompositeRows
 from antifreeze.datasets._delivery import Batch, Delivery
-from antifreeze.datasets._iterate import rows_of_epoch
 from antifreeze.datasets._reading import ReadOptions
-from antifreeze.datasets._row_code import RowCode, Transform, make_transform, paired_code
 from antifreeze.datasets._row_source import INFINITE, ReadRequest, RowDataset
+from antifreeze.datasets._transforms import Transform, make_transform
+from antifreeze.datasets._user_code import UserCode, paired_code
 from antifreeze.decode import Block, Blocks, Pairs, StridedBlocks, one_after_the_other, side_by_side
 from antifreeze.plan import Lanes
 
@@ -85,11 +85,9 @@ class ParallelStreamingDataset(CompositeDataset):
 
     @property
     def row_source(self) -> ParallelRows:
-        """The rows, as loaders read them; not for users."""
         return ParallelRows(self.datasets, self.length, is_resumed=self.resume)
 
-    def row_code(self, first_leaf: int = 0) -> RowCode:
-        """Return what user code does with the rows; for loaders. Raises ConfigError."""
+    def row_code(self, first_leaf: int = 0) -> UserCode:
         codes, _ = self._codes(first_leaf)
         transform = make_transform(self.transform, self)
         if transform is not None:
@@ -108,9 +106,7 @@ class ParallelStreamingDataset(CompositeDataset):
 
         Each iteration starts with the first rows: ``resume`` is for loaders.
         """
-        epoch, self.epoch = self.epoch, self.epoch + 1
-        fresh = ParallelRows(self.datasets, self.length, is_resumed=self.resume, starts_over=True)
-        yield from rows_of_epoch(self, fresh, epoch)
+        return self._rows_of_epoch(ParallelRows(self.datasets, self.length, is_resumed=self.resume, starts_over=True))
 
 
 class ParallelRows(CompositeRows):
@@ -214,7 +210,7 @@ class ParallelRows(CompositeRows):
         return " with ".join(names)
 
 
-class _TupleDelivery:
+class _TupleDelivery(Delivery):
     """Tuples of what the datasets deliver."""
 
     def __init__(self, parts: tuple[Delivery, ...]) -> None:
@@ -234,8 +230,8 @@ class _TupleDelivery:
     def pin(self, batch: Batch) -> Batch:
         return self.parts[0].pin(batch)
 
-    def tracked(self) -> Delivery:
-        return _TupleDelivery(tuple(part.tracked() for part in self.parts))
+    def tracks(self, block: Pairs, start: int, stop: int) -> Any:
+        return tuple(part.tracks(b, start, stop) for part, b in zip(self.parts, block.parts, strict=True))
 
     def parted(self, batch: Batch) -> Batch:
         return tuple(part.parted(b) for part, b in zip(self.parts, batch, strict=True))
@@ -243,14 +239,16 @@ class _TupleDelivery:
     def sendable(self, block: Pairs, start: int, stop: int) -> Any:
         return tuple(part.sendable(b, start, stop) for part, b in zip(self.parts, block.parts, strict=True))
 
-    def received(self, value: Any) -> Batch:
-        return tuple(part.received(v) for part, v in zip(self.parts, value, strict=True))
+    def received(self, value: Any) -> Pairs:
+        return Pairs(tuple(part.received(v) for part, v in zip(self.parts, value, strict=True)))
 
 
 def _takes_generators(transform: Transform) -> bool:
     """Whether a transform has a second argument, which is required or can take them."""
+    if len(transform.functions) > 1:
+        return False
     try:
-        parameters = inspect.signature(transform.function).parameters.values()
+        parameters = inspect.signature(transform.functions[0]).parameters.values()
     except (TypeError, ValueError):  # a function of C, say
         return False
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -8,10 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from antifreeze.core import ColumnFacts, ConfigError, DataError, Manifest, ReadLimits, SourceChanged, UnknownColumn
+from antifreeze.core import ConfigError, DataError, ReadLimits, SourceChanged, UnknownColumn
 from antifreeze.datasets._memory_limit import parse_limit
 from antifreeze.datasets._source import DataSource
 from antifreeze.decode import Arrays, ArrowRows, Decoded, Decoding, StreamReader, ThreadProgress
@@ -136,7 +135,8 @@ def make_read_spec(
     piece_nbytes = _OBJECT_PIECE_NBYTES if page_nbytes else PIECE_NBYTES
     piece_rows = max(1, min(piece_nbytes // row_nbytes, max_rows))
     decoding = replace(decoding, piece_rows=piece_rows, page_nbytes=page_nbytes)
-    open_nbytes = sum(_open_nbytes(facts[c], manifest.num_fragments) for c in stored)
+    # What an open column chunk holds: a decompressed page, its dictionary and a read buffer, if it is large.
+    open_nbytes = sum(min(_OPEN_NBYTES, 2 * facts[c].nbytes // max(manifest.num_fragments, 1)) for c in stored)
     common = {"row_nbytes": row_nbytes, "open_nbytes": open_nbytes}
     if wanted.format == "arrow":
         return ReadSpec(decoding=decoding, block=ArrowRows, leaves=(), **common)
@@ -169,15 +169,19 @@ def _decoding(
 ) -> Decoding:
     """Return how to decode a few rows, as Arrow."""
     manifest = source.manifest
+    file_rows, first_rows = [0] * len(manifest.files), []
+    for file, num_rows in zip(manifest.fragment_file, manifest.fragment_rows, strict=True):
+        first_rows.append(file_rows[file])
+        file_rows[file] += num_rows
     return Decoding(
         format=Parquet(),
         files=manifest.files,
         paths=source.paths,
         fragment_file=manifest.fragment_file,
         fragment_group=manifest.fragment_group,
-        first_rows=_first_rows(manifest.fragment_file, manifest.fragment_rows),
+        first_rows=first_rows,
         fragment_rows=manifest.fragment_rows,
-        file_rows=_file_rows(manifest),
+        file_rows=file_rows,
         schema=source.schema,
         columns=tuple(stored),
         piece_rows=_SAMPLE_ROWS,
@@ -218,27 +222,6 @@ def _holds_texts(kind: Any) -> bool:
         return any(_holds_texts(kind.field(index).type) for index in range(kind.num_fields))
     tests = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_string, pa.types.is_large_string)
     return any(test(kind) for test in tests)
-
-
-def _open_nbytes(column: ColumnFacts, num_fragments: int) -> int:
-    """Return what an open column chunk holds: a decompressed page, its dictionary and a read buffer, if it is large."""
-    return min(_OPEN_NBYTES, 2 * column.nbytes // max(num_fragments, 1))
-
-
-def _first_rows(files: Sequence[int], rows: Sequence[int]) -> Sequence[int]:
-    file, counts = np.asarray(files, np.int64), np.asarray(rows, np.int64)
-    before = np.cumsum(counts) - counts
-    first_of_file = np.flatnonzero(np.diff(file, prepend=-1))
-    begins = np.repeat(before[first_of_file], np.diff(np.append(first_of_file, len(file))))
-    first: list[int] = (before - begins).tolist()
-    return first
-
-
-def _file_rows(manifest: Manifest) -> Sequence[int]:
-    rows = np.zeros(len(manifest.files), np.int64)
-    np.add.at(rows, np.asarray(manifest.fragment_file, np.int64), np.asarray(manifest.fragment_rows, np.int64))
-    found: list[int] = rows.tolist()
-    return found
 
 
 def _converter(

@@ -59,7 +59,8 @@ def make_run_shape(spec: ReadSpec, lanes: int, memory_limit: int | None) -> RunS
 
     A window and the streams of one loader are shared out to its lanes, but no thinner than to eight.
     """
-    window = _window_rows(spec, memory_limit)
+    nbytes = WINDOW_NBYTES if memory_limit is None else min(WINDOW_NBYTES, memory_limit // 8)
+    window = max(1, min(nbytes // spec.row_nbytes, _WINDOW_ROWS))
     share = min(lanes, LANES)
     return RunShape(lanes, max(1, window // share), max(1, _streams(spec, memory_limit) // share))
 
@@ -83,11 +84,6 @@ def make_order(
     if len(lanes.numbers) == 1:
         return Sequential(view, lanes.total, lanes.first)
     return Interleaved(view, lanes, None, window_rows=shape.window_rows)
-
-
-def _window_rows(spec: ReadSpec, memory_limit: int | None) -> int:
-    nbytes = WINDOW_NBYTES if memory_limit is None else min(WINDOW_NBYTES, memory_limit // 8)
-    return max(1, min(nbytes // spec.row_nbytes, _WINDOW_ROWS))
 
 
 def _streams(spec: ReadSpec, memory_limit: int | None) -> int:

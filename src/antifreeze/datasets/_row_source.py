@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from antifreeze.core import arguments as check
 from antifreeze.datasets._delivery import Delivery
+from antifreeze.datasets._memory_limit import parse_limit
 from antifreeze.datasets._reading import ReadOptions, RunShape
-from antifreeze.datasets._row_code import RowCode
-from antifreeze.decode import Block, Blocks
+from antifreeze.datasets._transforms import Moment, make_transform
+from antifreeze.datasets._user_code import UserCode, error_of, inline_context, row_batch, row_location
+from antifreeze.decode import Block, Blocks, Rebatcher
 from antifreeze.plan import Lanes
 
 INFINITE = 1 << 62
 """The number of rows of an epoch without an end: more than any run can deliver."""
+_ROWS_AT_A_TIME = 256
 
 
 class ReadRequest(NamedTuple):
@@ -91,27 +98,74 @@ class RowSource(Protocol):
         ...
 
 
-class RowDataset(Protocol):
+class RowDataset:
     """A dataset that loaders can read."""
 
-    shuffle: bool
-    seed: int
-    drop_last: bool
-    transform: Any
-    force_override_state_dict: bool
+    transform: Any = None
+    """Function of one row, or a list of such functions. A subclass may define a method of this name."""
 
-    def __len__(self) -> int: ...
+    def __init__(
+        self, *, shuffle: bool, seed: int, drop_last: bool, force_override_state_dict: bool, transform: Any
+    ) -> None:
+        self.shuffle = check.flag("shuffle", shuffle)
+        self.seed = check.integer("seed", seed)
+        self.drop_last = check.flag("drop_last", drop_last)
+        self.force_override_state_dict = check.flag("force_override_state_dict", force_override_state_dict)
+        if transform is not None:  # else it is that of the class, if a subclass has one
+            make_transform(transform)
+            self.transform = transform
+        self.epoch = 0
+
+    @property
+    def row_source(self) -> RowSource:
+        """The rows, as loaders read them; not for users.
+
+        A new object may be made for each call: settings of the dataset can change at any time.
+        """
+        raise NotImplementedError
+
+    def row_code(self, first_leaf: int = 0) -> UserCode:
+        """Return what user code does with the rows; for loaders. Raises ConfigError.
+
+        ``first_leaf`` is the number of the first dataset in this one.
+        """
+        raise NotImplementedError
 
     @property
     def format(self) -> str:
         """``"torch"``, ``"numpy"`` or ``"arrow"``."""
-        ...
+        raise NotImplementedError
 
     @property
-    def row_source(self) -> RowSource:
-        """Its rows. A new object may be made for each call: settings of the dataset can change at any time."""
-        ...
+    def current_epoch(self) -> int:
+        """Number of the epoch that is being read, or was read last, counted from 1. Workers know it too."""
+        return self.row_source.epoch + 1
 
-    def row_code(self, first_leaf: int = 0) -> RowCode:
-        """Return what user code does with the rows; ``first_leaf`` is the number of the first dataset in this one."""
-        ...
+    def __len__(self) -> int:
+        return self.row_source.num_rows(1, 1)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the rows one by one, in this thread; each iteration of a shuffled dataset is a new epoch."""
+        return self._rows_of_epoch(self.row_source)
+
+    def _rows_of_epoch(self, source: RowSource) -> Iterator[Any]:
+        """Yield the rows of the next epoch, each through the transform."""
+        from antifreeze.worker import UserError, seeded
+
+        epoch, self.epoch = self.epoch, self.epoch + 1
+        code, delivery, context, first = self.row_code(), source.delivery, inline_context(), 0
+        leaf = 0 if code.makes_rows else None
+        reading = ReadRequest(Lanes(), source.shapes(1, None), self.shuffle, self.seed, epoch, 1, leaf)
+        source.in_epoch(epoch)
+        blocks = source.blocks(reading, 0, ReadOptions(memory_limit=parse_limit(None)))
+        with contextlib.closing(blocks):
+            for step, (block, start, stop) in enumerate(Rebatcher(iter(blocks), _ROWS_AT_A_TIME)):
+                given = row_batch(delivery, block, start, stop, Moment(self.seed, epoch, first))
+                try:
+                    with seeded(self.seed, epoch, step):
+                        rows = code.rows(given, context)
+                except UserError as caught:
+                    place = row_location(partial(source.sample_name, reading), first, step, caught.position)
+                    raise error_of(caught, place, step) from caught.error
+                yield from rows
+                first += stop - start

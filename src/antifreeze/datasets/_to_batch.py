@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +15,8 @@ Array = NDArray[Any]
 Block = Mapping[str, Array]
 
 
-class Finish(Protocol):
-    """Makes the user's batch from the rows ``start`` to ``stop`` of a block."""
-
-    def __call__(self, block: Block, start: int = 0, stop: int | None = None) -> dict[str, Any]:
-        """Return the batch."""
-        ...
-
-
+Finish = Callable[..., dict[str, Any]]
+"""Makes the user's batch of a block, or of its rows from ``start`` to ``stop``."""
 _Make = Callable[[Array], Any]
 
 
@@ -48,7 +42,7 @@ def assemble(leaves: Sequence[Leaf], makes: Sequence[_Make | None]) -> Finish:
 
     Called for every batch, so the flat case is one comprehension over what is known beforehand.
     """
-    steps = [(leaf.key, make or _same) for leaf, make in zip(leaves, makes, strict=True)]
+    steps = [(leaf.key, make or _unchanged) for leaf, make in zip(leaves, makes, strict=True)]
     if all(len(leaf.path) == 1 for leaf in leaves):
         return lambda block, start=0, stop=None: {key: make(block[key][start:stop]) for key, make in steps}
 
@@ -64,7 +58,7 @@ def assemble(leaves: Sequence[Leaf], makes: Sequence[_Make | None]) -> Finish:
     return finish
 
 
-def _same(array: Array) -> Array:
+def _unchanged(array: Array) -> Array:
     return array
 
 

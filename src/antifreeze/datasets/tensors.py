@@ -27,7 +27,7 @@ from antifreeze.formats import Leaf, LeafKind
 if TYPE_CHECKING:
     from antifreeze.worker import CollateOwnTypes
 
-__all__ = ["collate", "finisher", "generator", "parted", "pin", "row_of", "with_own_types"]
+__all__ = ["collate", "finisher", "parted", "pin", "row_of", "with_own_types"]
 
 _TICKS = np.dtype(np.int64)
 
@@ -111,15 +111,9 @@ def _is_users(function: Any) -> bool:
 
 def _can_pin() -> bool:
     # torch.accelerator came with torch 2.6.
-    accelerator = getattr(torch, "accelerator", None)
-    return bool(accelerator.is_available() if accelerator is not None else torch.cuda.is_available())
+    return bool(getattr(torch, "accelerator", torch.cuda).is_available())
 
 
 def pin(batch: Any) -> Any:
     """Return the batch with its tensors in pinned memory; the batch itself if there is no accelerator."""
     return pin_memory(batch) if _can_pin() else batch  # type: ignore[no-untyped-call]
-
-
-def generator(seed: int) -> torch.Generator:
-    """Return a generator with a seed."""
-    return torch.Generator().manual_seed(seed)

@@ -19,8 +19,7 @@ import torch.distributed
 
 from antifreeze.loaders._pad_ranks import take_part
 from antifreeze.loaders._saved_state import Loaded, Place, ShardPosition
-from antifreeze.loaders._torch_settings import TorchLoader, is_iterable
-from antifreeze.loaders._user_states import loading
+from antifreeze.loaders._torch_settings import TorchLoader, is_iterable, loading
 from antifreeze.pool import ShardProgress, ShardTasks
 from antifreeze.worker import ShardState, has_state, load_between, opened_state, sealed_state
 

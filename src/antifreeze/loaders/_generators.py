@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from antifreeze.loaders._samplers import chain_of, draws_globally, generators_of, is_known
+from antifreeze.loaders._torch_settings import chain_of, draws_globally, generators_of, is_known
 
 _MAX_NBYTES = 1 << 16
 """No generator's state is larger; a text that claims more is damaged."""
@@ -34,8 +34,8 @@ _SEED = "seed "  # what follows is all there is to a generator that was just see
 _NUMBER = re.compile("-?[0-9]{1,20}")
 _GAUSS = struct.Struct("<?d")
 
-States = dict[str, Any]
-"""The states of generators, by name, each as its library gives it."""
+States = dict[str, bytes]
+"""The states of generators, by name."""
 
 
 def draw_seed(generator: torch.Generator | None) -> int:
@@ -65,29 +65,32 @@ class Generators:
 
     def states(self) -> States:
         """Return the present states."""
-        states: States = {name: generator.get_state() for name, generator in self._torch.items()}
+        states = {name: _torch_bytes(generator) for name, generator in self._torch.items()}
         if self.is_user_code:
-            states["random"] = random.getstate()
+            _, words, gauss = random.getstate()
+            states["random"] = array("I", words).tobytes() + _GAUSS.pack(gauss is not None, gauss or 0.0)
             numpy = np.random.get_state(legacy=False)
             if numpy["bit_generator"] == "MT19937":
-                states["numpy"] = numpy
+                twister = numpy["state"]
+                key, position = twister["key"].astype(np.uint32).tobytes(), array("I", [twister["pos"]]).tobytes()
+                states["numpy"] = key + position + _GAUSS.pack(bool(numpy["has_gauss"]), numpy["gauss"])
         return states
 
     def states_for_sampler(self) -> States:
         """Return the present states of what the sampler may draw from."""
         if self.is_user_code:
             return self.states()
-        return {name: self._torch[name].get_state() for name in self._theirs}
+        return {name: _torch_bytes(self._torch[name]) for name in self._theirs}
 
     def put(self, states: States) -> None:
         """Put every generator that is here into its state."""
-        for name, state in states.items():
+        for name, raw in states.items():
             if name == "random":
-                random.setstate(state)
+                random.setstate(_twister(name, raw))
             elif name == "numpy":
-                np.random.set_state(state)
+                np.random.set_state(_twister(name, raw))
             elif name in self._torch:
-                self._torch[name].set_state(state)
+                self._torch[name].set_state(_torch_generator(raw).get_state())
 
     @contextmanager
     def replaying(self, states: States) -> Iterator[None]:
@@ -98,12 +101,6 @@ class Generators:
             yield
         finally:
             self.put(before)
-
-
-def differing(states: States, other: States) -> States:
-    """Return the states that are not the same among others."""
-    known = _all_bytes(other)
-    return {name: state for name, state in states.items() if _to_bytes(name, state) != known.get(name)}
 
 
 class Drawn(NamedTuple):
@@ -126,11 +123,11 @@ def to_plain(drawn: Drawn) -> dict[str, Any]:
     """Return it as numbers and texts."""
     plain: dict[str, Any] = {"seed": drawn.seed, "resets": drawn.resets, "persistent": drawn.is_persistent}
     moments = {"began": drawn.began, "asked": drawn.asked, "now": drawn.now}
-    found = {moment: _all_bytes(states) for moment, states in moments.items() if states is not None}
+    found = {moment: states for moment, states in moments.items() if states is not None}
     # What user code of a sampler has not drawn from since the epoch began is left out: it would only be large.
     earliest = found.get("now", {}) | found.get("asked", {}) | found.get("began", {})
     unused = {name for name in ("random", "numpy") if earliest.get(name) == found.get("now", {}).get(name)}
-    known: dict[str, bytes] = {}
+    known: States = {}
     for moment, states in found.items():
         new = {name: raw for name, raw in states.items() if name not in unused and raw != known.get(name)}
         plain[moment] = {name: _to_text(name, raw, known.get(name, b"")) for name, raw in new.items()}
@@ -143,33 +140,32 @@ def from_plain(plain: Mapping[str, Any]) -> Drawn:
     seed, resets = plain["seed"], plain["resets"]
     if seed is None and "began" in plain:
         raise ValueError("an epoch that has begun has a seed")
-    known: dict[str, bytes] = {}
+    known: States = {}
     found: dict[str, States | None] = {}
     for moment in ("began", "asked", "now"):
         known |= {n: _from_text(n, text, known.get(n, b"")) for n, text in plain.get(moment, {}).items()}
-        found[moment] = {n: _from_bytes(n, raw) for n, raw in known.items()} if moment in plain else None
+        found[moment] = dict(known) if moment in plain else None
     return Drawn(seed, resets, bool(plain["persistent"]), found["began"], found["asked"], found["now"])
-
-
-def _all_bytes(states: States | None) -> dict[str, bytes]:
-    return {name: _to_bytes(name, state) for name, state in (states or {}).items()}
 
 
 # -- one state ------------------------------------------------------------------------------------------------------
 
 
-def _to_bytes(name: str, state: Any) -> bytes:
-    if name == "random":
-        return array("I", state[1]).tobytes() + _GAUSS.pack(state[2] is not None, state[2] or 0.0)
-    if name == "numpy":
-        words = state["state"]["key"].astype(np.uint32).tobytes() + array("I", [state["state"]["pos"]]).tobytes()
-        return bytes(words) + _GAUSS.pack(bool(state["has_gauss"]), state["gauss"])
-    return bytes(state.numpy().tobytes())
+def _torch_bytes(generator: torch.Generator) -> bytes:
+    return bytes(generator.get_state().numpy().tobytes())
 
 
-def _from_bytes(name: str, raw: bytes) -> Any:
-    if name not in ("random", "numpy"):
-        return _generator(raw).get_state()
+def _torch_generator(raw: bytes) -> torch.Generator:
+    generator = torch.Generator()
+    try:
+        generator.set_state(torch.frombuffer(bytearray(raw), dtype=torch.uint8))
+    except RuntimeError as error:
+        raise ValueError(f"not the state of a generator: {error}") from error
+    return generator
+
+
+def _twister(name: str, raw: bytes) -> Any:
+    """Return the state of ``random`` or ``numpy.random`` as that library takes it."""
     if len(raw) != 4 * _WORDS + _GAUSS.size:
         raise ValueError(f"the state of {name!r}: expected {4 * _WORDS + _GAUSS.size} bytes, got {len(raw)}")
     words, (has_gauss, gauss) = array("I", raw[: 4 * _WORDS]), _GAUSS.unpack(raw[4 * _WORDS :])
@@ -183,8 +179,8 @@ def _from_bytes(name: str, raw: bytes) -> Any:
 
 def _to_text(name: str, raw: bytes, known: bytes = b"") -> str:
     if name not in ("random", "numpy"):
-        seed = _generator(raw).initial_seed()
-        if raw == _to_bytes(name, torch.Generator().manual_seed(seed).get_state()):
+        seed = _torch_generator(raw).initial_seed()
+        if raw == _torch_bytes(torch.Generator().manual_seed(seed)):
             return f"{_SEED}{seed}"
     # Torch keeps each 32-bit word in 64 bits: byte by byte, half of the columns are zero and cost nothing.
     compress = zlib.compressobj(1, zdict=_columns(known)) if known else zlib.compressobj(1)
@@ -192,10 +188,11 @@ def _to_text(name: str, raw: bytes, known: bytes = b"") -> str:
 
 
 def _from_text(name: str, text: str, known: bytes = b"") -> bytes:
+    """Return the state in a text. Raises ValueError if no generator could have it."""
     if text.startswith(_SEED):
         if name in ("random", "numpy") or not _NUMBER.fullmatch(text, len(_SEED)):
             raise ValueError(f"not the state of a generator: expected a seed, got {text[:50]!r}")
-        return _to_bytes(name, torch.Generator().manual_seed(int(text[len(_SEED) :]) % 2**64).get_state())
+        return _torch_bytes(torch.Generator().manual_seed(int(text[len(_SEED) :]) % 2**64))
     expand = zlib.decompressobj(zdict=_columns(known)) if known else zlib.decompressobj()
     try:
         raw = expand.decompress(base64.urlsafe_b64decode(text), _MAX_NBYTES)
@@ -203,16 +200,12 @@ def _from_text(name: str, text: str, known: bytes = b"") -> bytes:
         raise ValueError(f"not the state of a generator: {error}") from error
     if not expand.eof:
         raise ValueError("not the state of a generator: it does not end")
-    return _rows(raw)
-
-
-def _generator(raw: bytes) -> torch.Generator:
-    generator = torch.Generator()
-    try:
-        generator.set_state(torch.frombuffer(bytearray(raw), dtype=torch.uint8))
-    except RuntimeError as error:
-        raise ValueError(f"not the state of a generator: {error}") from error
-    return generator
+    state = _rows(raw)
+    if name in ("random", "numpy"):
+        _twister(name, state)
+    else:
+        _torch_generator(state)
+    return state
 
 
 def _columns(raw: bytes) -> bytes:

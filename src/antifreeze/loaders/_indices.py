@@ -9,9 +9,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from antifreeze.loaders._generators import Generators, States
-from antifreeze.loaders._samplers import draws_nothing, free_steps, length_of, owner_of
-from antifreeze.loaders._user_states import loading
-from antifreeze.pool import IndexSteps
+from antifreeze.loaders._torch_settings import draws_nothing, free_steps, length_of, loading, owner_of
 from antifreeze.worker import has_state, opened_state, sealed_state
 
 _PLAIN = (int, float, str, bytes, bool, type(None))
@@ -26,10 +24,6 @@ class Mark(NamedTuple):
     """The sampler's own state, if it has one."""
     is_end: bool = False
     """Whether that is the state of a sampler that has given all it had: the next time, it starts over."""
-
-
-Noted = tuple[int, int, bytes | None, bool]
-"""A step, and the parts of its mark. A mark is made of them when somebody saves a state, not for every batch."""
 
 
 class Indices:
@@ -60,7 +54,7 @@ class Indices:
         self._step, self._length, self._is_over = 0, length_of(sampler), False
         self._ready: deque[Any] = deque()
         """What was taken from the sampler and not asked for here."""
-        self._marks: deque[Noted] = deque([(0, 0, None, False)])
+        self._marks: deque[tuple[int, Mark]] = deque([(0, Mark())])
         """Of the step before which nothing is delivered, and of all after it that were taken."""
 
     # -- beginning -------------------------------------------------------------------------------------------------
@@ -84,7 +78,7 @@ class Indices:
         """
         if mark.state is not None:
             self._step = self.calls = step
-            self._marks = deque([(step, *mark)])
+            self._marks = deque([(step, mark)])
             self.asked = asked
             return True
         if asked is not None:
@@ -94,10 +88,10 @@ class Indices:
             self._ready.clear()
             self.mark(self._step)
         if self._step < step:
-            self._marks = deque([(step, -1, None, False)])
+            self._marks = deque([(step, Mark(-1))])
         while self.calls < calls and not self._is_over:
             self._ask()
-        return self._marks[0][1] == mark.fingerprint
+        return self._marks[0][1].fingerprint == mark.fingerprint
 
     def prefetch(self, step: int = 0) -> None:
         """Take from the sampler what torch's loader takes when an epoch begins, or had taken by this step."""
@@ -128,11 +122,11 @@ class Indices:
                 raise StopIteration
         return self._ready.popleft()
 
-    def mark(self, step: int) -> Noted:
+    def mark(self, step: int) -> Mark:
         """Return what was noted before a step, and forget what was noted before earlier ones."""
         while self._marks[0][0] < step:
             self._marks.popleft()
-        return self._marks[0]
+        return self._marks[0][1]
 
     def _fill(self) -> None:
         while self.calls < self._wanted and not self._is_over:
@@ -147,12 +141,12 @@ class Indices:
         except StopIteration:
             self._is_over = True
             if self._has_state:
-                step, fingerprint, *_ = self._marks[-1]
-                self._marks[-1] = (step, fingerprint, self._state(), True)
+                step, mark = self._marks[-1]
+                self._marks[-1] = (step, Mark(mark.fingerprint, self._state(), is_end=True))
             return
         self._step += 1
-        fingerprint = fingerprint_of(what, self._marks[-1][1])
-        self._marks.append((self._step, fingerprint, self._state() if self._has_state else None, False))
+        fingerprint = fingerprint_of(what, self._marks[-1][1].fingerprint)
+        self._marks.append((self._step, Mark(fingerprint, self._state() if self._has_state else None)))
         self._ready.append(what)
         if self._has_state and self._step == self._length:
             # Whether its state is that of the end or of a new beginning must not depend on whether another batch is
@@ -191,14 +185,3 @@ def _told(what: Any) -> bytes:
 
 def _is_plain(what: Any) -> bool:
     return isinstance(what, _PLAIN) or (isinstance(what, list | tuple) and all(map(_is_plain, what)))
-
-
-def runs_of(steps: IndexSteps) -> list[list[int]]:
-    """Return the steps that are missing as pairs: the first of a run, and how many."""
-    runs: list[list[int]] = []
-    for step in steps.missing:
-        if runs and step == sum(runs[-1]):
-            runs[-1][1] += 1
-        else:
-            runs.append([step, 1])
-    return runs

@@ -6,22 +6,16 @@ import sys
 import threading
 import time
 from types import FrameType
-from typing import Protocol
 
 from antifreeze.core import Location
+from antifreeze.decode import Blocks
 from antifreeze.diagnosis import Frame, History, user_frames
 from antifreeze.distributed import RankStatus, Watched, watch_ranks
 
 
-class Placed(Protocol):
-    """Something that is waited for."""
-
-    def where(self) -> Location:
-        """Return where it is. Called by another thread: it must not block."""
-        ...
-
-
-def watched(history: History, owner: Placed, epoch: int, stall_limit_s: float | None = None) -> Watched:
+def watched(
+    history: History, owner: MainThreadLocation | Blocks, epoch: int, stall_limit_s: float | None = None
+) -> Watched:
     """Let other ranks see how an epoch goes, until the result is closed or the owner goes."""
     first = history.batches
     return watch_ranks(

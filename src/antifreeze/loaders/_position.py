@@ -1,14 +1,28 @@
-"""The position of a run as a handful of integers: what ``state_dict()`` of a ``StreamingDataLoader`` holds."""
+"""The position of a run as a handful of integers, and what one rank reads from there.
+
+A position is what ``state_dict()`` of a ``StreamingDataLoader`` holds.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
 
 from antifreeze.core import check_kind, forms, get_logger, settle
-from antifreeze.datasets import INFINITE, MAX_STREAMS, MAX_WINDOW_ROWS, RunShape
-from antifreeze.plan import MAX_LANES, RankSlice
+from antifreeze.datasets import (
+    INFINITE,
+    MAX_STREAMS,
+    MAX_WINDOW_ROWS,
+    ReadOptions,
+    ReadRequest,
+    RowDataset,
+    RowSource,
+    RunShape,
+)
+from antifreeze.decode import Block, Blocks, StridedBlocks
+from antifreeze.distributed import Ranks
+from antifreeze.plan import MAX_LANES, EpochSteps, RankSlice
 
 logger = get_logger()
 
@@ -122,3 +136,78 @@ def warn_of_lanes(rank_slice: RankSlice) -> None:
         rank_slice.every,
         math.lcm(rank_slice.world_size, rank_slice.lanes),
     )
+
+
+class StreamSettings(Protocol):
+    """What the user has set: attributes of a loader, which frameworks may change at any time."""
+
+    dataset: RowDataset
+    batch_size: int
+    shuffle: bool
+    drop_last: bool
+    seed: int
+    num_workers: int
+    prefetch_factor: int
+    collate_fn: Callable[[list[Any]], Any] | None
+    worker_init_fn: Callable[[int], None] | None
+    pin_memory: bool
+    timeout: float
+    stall_limit: float | None
+    memory_limit: int | None
+    rank: int | None
+    world_size: int | None
+    lanes: int | None
+
+
+class StreamingEpoch(NamedTuple):
+    """What a rank reads, from where to where."""
+
+    source: RowSource
+    reading: ReadRequest
+    rank_slice: RankSlice
+    steps: EpochSteps
+
+    def blocks(self, options: ReadOptions) -> Blocks:
+        """Start reading this rank's rows."""
+        position = self.rank_slice.read.position(self.steps.first)
+        blocks = self.source.blocks(self.reading, position, options)
+        skip = self._first - position
+        return (
+            blocks
+            if not skip and self.rank_slice.every == 1
+            else StridedBlocks(blocks, skip=skip, every=self.rank_slice.every)
+        )
+
+    @property
+    def _first(self) -> int:
+        """The position of this rank's first row in the lanes that it reads."""
+        position = self.rank_slice.read.position(self.steps.first)
+        while not self.rank_slice.keeps(position):
+            position += 1
+        return position
+
+    def sample(self, row: int) -> int:
+        """Return the number in the epoch of one of this rank's rows, counted from the first that it delivers here."""
+        return self.rank_slice.read.sample(self._first + row * self.rank_slice.every)
+
+    def name(self, row: int) -> str:
+        """Return the location of one of this rank's rows as text."""
+        return self.source.sample_name(self.reading, self.sample(row))
+
+    def spare(self) -> Block:
+        """Return a row for the last step, for a rank that has none left there: the epoch's first ones are repeated."""
+        num_rows, world_size = self.steps.num_rows, self.rank_slice.world_size
+        beyond = num_rows + (self.rank_slice.rank - num_rows) % world_size
+        return self.source.sample(self.reading, beyond % num_rows)
+
+    def after(self, steps: int) -> StreamPosition:
+        """Return the position after a number of steps; after the last one, it is the beginning of the next epoch."""
+        batch, shapes, epoch = self.steps.global_batch, self.reading.shapes, self.reading.epoch
+        if steps >= self.steps.number:
+            return StreamPosition(epoch + 1, 0, batch, shapes)
+        return StreamPosition(epoch, self.steps.after(steps), batch, shapes)
+
+
+def rank_slice_of(ranks: Ranks, sample: int, lanes: int) -> RankSlice:
+    """Return which rows of the lanes are this rank's, from a sample of the epoch on."""
+    return RankSlice((ranks.rank + sample) % ranks.world_size, ranks.world_size, lanes)

@@ -4,35 +4,31 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from functools import partial
+from typing import Any, NamedTuple
 
-from antifreeze.datasets import Batch, Delivery, Moment, RowBatch, RowDataset, UserCode, row_location
-from antifreeze.decode import Block, Blocks, Rebatcher, Release
+from antifreeze.datasets import Batch, Delivery, Moment, UserCode, row_batch, row_location
+from antifreeze.decode import Blocks, Rebatcher, Release
 from antifreeze.diagnosis import History
 from antifreeze.loaders._inline import InlineRunner
-from antifreeze.loaders._streaming_epoch import StreamingEpoch
+from antifreeze.loaders._position import StreamingEpoch, StreamSettings
 from antifreeze.pool import Decide, Pool, PoolCache, PoolConfig, PoolRunner, PrefetchTuner, WorkerHandle
 from antifreeze.worker import Nothing, Result, Task, TaskContext, start_worker
 
 
-class LocalRows(NamedTuple):
-    """Some rows in the trainer. They are kept until their batch has come back, so that it can be made again."""
+class RowSlice(NamedTuple):
+    """Some rows. The trainer keeps them until their batch has come back, so that it can be made again."""
 
-    block: Block
+    value: Any
+    """A block in the trainer; what is sent of it, on the way to a worker."""
     start: int
     stop: int
     first: int
-    """The position of the first of them in the epoch."""
-
-
-class SentRows(NamedTuple):
-    """Some rows on their way to a worker."""
-
-    value: Any
-    num_rows: int
+    """The position of the first of them among the rows of this rank."""
     epoch: int
     number: int
     """The number in the epoch of the first of them: what their random numbers depend on."""
+    is_sent: bool = False
 
 
 class RowsProgram:
@@ -58,19 +54,15 @@ class RowsProgram:
 
     def make(self, task: Task, context: TaskContext) -> Any:
         """Return the batch that the user's functions make of the rows."""
-        rows: SentRows = task.what
+        rows: RowSlice = task.what
         context.seed(task.seed, rows.epoch, rows.number)
+        block = self._delivery.received(rows.value) if rows.is_sent else rows.value
         moment = Moment(task.seed, rows.epoch, rows.number)
-        given = RowBatch(self._delivery, self._batch(rows.value), rows.num_rows, moment, task.skip)
+        given = row_batch(self._delivery, block, rows.start, rows.stop, moment, task.skip)
         batch = self._code.apply(given, context)
         if batch is None:
             raise Nothing
         return batch
-
-    def _batch(self, value: Any) -> Any:
-        if isinstance(value, LocalRows):
-            return self._delivery.batch(value.block, value.start, value.stop)
-        return self._delivery.received(value)
 
 
 class RowTasks:
@@ -81,11 +73,11 @@ class RowTasks:
         cuts: Rebatcher,
         hold: Callable[[int], Release],
         delivery: Delivery,
-        course: StreamingEpoch,
+        epoch: StreamingEpoch,
         *,
         number: int,
     ) -> None:
-        self._cuts, self._hold, self._delivery, self._course = cuts, hold, delivery, course
+        self._cuts, self._hold, self._delivery, self._epoch = cuts, hold, delivery, epoch
         self._number = number
         self._held: deque[tuple[int, Release]] = deque()
         """Steps that were not delivered, each with how to say that its rows wait no more."""
@@ -100,9 +92,8 @@ class RowTasks:
         except StopIteration:
             return None
         self._held.append((self._step, self._hold(stop - start)))
-        here = LocalRows(*block.detach(start, stop), self._first)
-        reading = self._course.reading
-        what = SentRows(here, stop - start, reading.epoch, self._course.sample(self._first))
+        reading = self._epoch.reading
+        what = RowSlice(*block.detach(start, stop), self._first, reading.epoch, self._epoch.sample(self._first))
         task = Task(epoch=self._number, step=self._step, seed=reading.seed, what=what)
         self._first += stop - start
         self._step += 1
@@ -114,9 +105,9 @@ class RowTasks:
 
     def prepare(self, task: Task, worker: WorkerHandle) -> Task:
         """Copy the rows into memory that the worker can see."""
-        here: LocalRows = task.what.value
-        value = self._delivery.sendable(here.block, here.start, here.stop)
-        return worker.packed(task, task.what._replace(value=value))
+        rows: RowSlice = task.what
+        value = self._delivery.sendable(rows.value, rows.start, rows.stop)
+        return worker.packed(task, rows._replace(value=value, start=0, stop=rows.stop - rows.start, is_sent=True))
 
     def came_back(self, task: Task, result: Result, slot: int) -> None:
         """Rows do not depend on results."""
@@ -139,9 +130,9 @@ class RowTasks:
 
     def name(self, task: Task, sample: str, position: int) -> str:  # noqa: ARG002
         """Return which row, or which rows, something is about, as text."""
-        steps = self._course.steps
+        steps = self._epoch.steps
         step = steps.first // steps.global_batch + task.step
-        return row_location(self._course.name, task.what.value.first, step, position)
+        return row_location(self._epoch.name, task.what.first, step, position)
 
     def location(self, task: Task, sample: str, position: int) -> str:
         """Return the batch and the row; the name of a whole batch says which batch it is."""
@@ -149,24 +140,14 @@ class RowTasks:
         return f"batch {task.step}, {name}" if position >= 0 else name
 
 
-class RowSettings(Protocol):
-    """What the user has set, as far as worker processes need it."""
-
-    dataset: RowDataset
-    worker_init_fn: Callable[[int], None] | None
-    num_workers: int
-    seed: int
-    timeout: float
-    pin_memory: bool
-
-
 class RowWorkers:
     """Who runs the user's functions on rows: worker processes, or this thread."""
 
     def __init__(
-        self, history: History, config: PoolConfig, decide: Decide, *, persistent: bool, prefetch_factor: int | None
+        self, history: History, *, decide: Decide, persistent: bool, prefetch_factor: int | None, **config: Any
     ) -> None:
-        self._history, self._config, self._decide = history, config, decide
+        self._history, self._decide = history, decide
+        self._config = PoolConfig(dataset="StreamingDataset", **config)
         self._tuner = PrefetchTuner(prefetch_factor)
         self._pool_cache = PoolCache(persistent=persistent)
         self._number = 0
@@ -175,58 +156,45 @@ class RowWorkers:
         """Return what a report says of how workers start."""
         return self._pool_cache.facts()
 
-    def prestart(self, settings: RowSettings, code: UserCode) -> None:
+    def prestart(self, settings: StreamSettings, code: UserCode) -> None:
         """Start the processes that workers are forked from, in the background."""
         self._pool_cache.prestart(_program_of(settings, code))
 
     def batches(
-        self, settings: RowSettings, code: UserCode, blocks: Blocks, rebatcher: Rebatcher, epoch: StreamingEpoch
+        self, settings: StreamSettings, code: UserCode, blocks: Blocks, rebatcher: Rebatcher, epoch: StreamingEpoch
     ) -> Iterator[tuple[int, Batch]]:
         """Yield what the user's functions make of the rows, each batch with the number of steps that are over."""
-        delivery = _delivery_of(settings, code)
+        delivery, make_program = settings.dataset.row_source.delivery, partial(_program_of, settings, code)
         self._number += 1
         source = RowTasks(rebatcher, blocks.hold, delivery, epoch, number=self._number)
-        for batch in self._runner(settings, code, source, blocks, epoch):
+        if settings.num_workers == 0:
+            runner: Iterator[Batch] = InlineRunner(
+                make_program, source, self._history, on_error=self._config.on_error, decide=self._decide
+            )
+        else:
+            runner = PoolRunner(
+                self._pool_cache,
+                lambda: Pool(make_program(), settings.seed, self._config),
+                source,
+                self._tuner,
+                self._history,
+                number=self._number,
+                num_workers=settings.num_workers,
+                in_order=True,
+                timeout_s=settings.timeout,
+                decide=self._decide,
+                upstream=blocks.where,
+                epoch=epoch.reading.epoch,
+            )
+        for batch in runner:
             blocks.check_process()
             yield source.num_over, delivery.pin(batch) if settings.pin_memory else batch
 
-    def _runner(
-        self, settings: RowSettings, code: UserCode, source: RowTasks, blocks: Blocks, epoch: StreamingEpoch
-    ) -> Iterator[Batch]:
-        if settings.num_workers == 0:
-            return InlineRunner(
-                lambda: _program_of(settings, code),
-                source,
-                self._history,
-                on_error=self._config.on_error,
-                decide=self._decide,
-            )
-        return PoolRunner(
-            self._pool_cache,
-            lambda: Pool(_program_of(settings, code), settings.seed, self._config),
-            source,
-            self._tuner,
-            self._history,
-            number=self._number,
-            num_workers=settings.num_workers,
-            in_order=True,
-            timeout_s=settings.timeout,
-            decide=self._decide,
-            upstream=blocks.where,
-            epoch=epoch.reading.epoch,
-        )
 
-
-def _delivery_of(settings: RowSettings, code: UserCode) -> Delivery:
-    """Return how rows reach the user's functions."""
-    delivery = settings.dataset.row_source.delivery
-    return delivery.tracked() if code.code.maker.needs_tracks else delivery
-
-
-def _program_of(settings: RowSettings, code: UserCode) -> RowsProgram:
+def _program_of(settings: StreamSettings, code: UserCode) -> RowsProgram:
     return RowsProgram(
         code,
-        _delivery_of(settings, code),
+        settings.dataset.row_source.delivery,
         needs_torch=settings.dataset.format == "torch",
         dataset=settings.dataset if settings.worker_init_fn is not None else None,
         worker_init_fn=settings.worker_init_fn,

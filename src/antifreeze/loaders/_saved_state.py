@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch.distributed
 
 from antifreeze.core import StateMismatch, check_kind, compare, forms, get_logger, settle
 from antifreeze.loaders._generators import Drawn, from_plain, to_plain
-from antifreeze.loaders._indices import Mark, runs_of
+from antifreeze.loaders._indices import Mark
 from antifreeze.loaders._pad_ranks import take_part
-from antifreeze.loaders._samplers import chain_of, index_sampler, is_known, length_of, names_of
-from antifreeze.loaders._torch_settings import TorchLoader, is_iterable
+from antifreeze.loaders._torch_settings import (
+    TorchLoader,
+    chain_of,
+    index_sampler,
+    is_iterable,
+    is_known,
+    length_of,
+    names_of,
+)
 from antifreeze.pool import IndexSteps, ShardProgress
 from antifreeze.worker import ShardState, has_state, opened_state, sealed_state
 
@@ -39,11 +47,6 @@ class IndexPosition(NamedTuple):
     """What the sampler got by ``set_epoch``, if it has that."""
     calls: int = 0
     """How often the sampler was asked: it runs ahead of what is delivered."""
-
-    @property
-    def is_beginning(self) -> bool:
-        """Whether nothing was delivered."""
-        return self.steps.until == 0
 
 
 class ShardPosition(NamedTuple):
@@ -156,7 +159,7 @@ def _index_state(place: IndexPosition, loader: TorchLoader) -> dict[str, Any]:
     if place.calls != steps.first:
         state["calls"] = place.calls
     if steps.until != steps.first:
-        state |= {"until": steps.until, "missing": runs_of(steps)}
+        state |= {"until": steps.until, "missing": _runs_of(steps.missing)}
     optional = {"rank": _rank_of(loader), "sampler_epoch": place.sampler_epoch}
     state |= {name: value for name, value in optional.items() if value is not None}
     if mark.state is not None:
@@ -164,6 +167,17 @@ def _index_state(place: IndexPosition, loader: TorchLoader) -> dict[str, Any]:
     if has_state(loader.dataset):
         state["dataset_state"] = loader.dataset.state_dict()
     return state
+
+
+def _runs_of(missing: tuple[int, ...]) -> list[list[int]]:
+    """Return steps as pairs: the first of a run, and how many."""
+    runs: list[list[int]] = []
+    for step in missing:
+        if runs and step == sum(runs[-1]):
+            runs[-1][1] += 1
+        else:
+            runs.append([step, 1])
+    return runs
 
 
 def _share_state(place: ShardPosition) -> dict[str, Any]:
@@ -256,13 +270,14 @@ def _check_form(state: Any) -> None:
         raise forms.unexpected("state['random']", "an entry 'began' in an epoch that has begun", state["random"])
 
 
-def _copied(state: Any) -> dict[str, Any]:
-    """Return a copy of a state that has the form of one; the parts of it that user code has made may be anything."""
+@contextlib.contextmanager
+def _users_part(use: str) -> Iterator[None]:
+    """Raise StateMismatch if what user code has saved in a state cannot be used."""
     try:
-        return copy.deepcopy(dict(state))
-    except Exception as error:  # border: it may be nested without end, or refuse to be copied
+        yield
+    except Exception as error:  # border: it may be anything, nested without end say
         raise StateMismatch(
-            f"the state is damaged: what the dataset or sampler has saved in it cannot be copied "
+            f"the state is damaged: what the dataset or sampler has saved in it cannot be {use} "
             f"({type(error).__name__})",
             hint=forms.HINT,
         ) from error
@@ -271,7 +286,8 @@ def _copied(state: Any) -> dict[str, Any]:
 def from_state(state: Any, loader: TorchLoader, *, strict: bool) -> Loaded:
     """Return what the next epoch begins with; raise StateMismatch if the state does not fit, or warn."""
     _check_form(state)
-    state = _copied(state)
+    with _users_part("copied"):
+        state = copy.deepcopy(dict(state))
     saved = dict(state["loader"])
     place = _share_place(state, saved) if saved["dataset"] == "iterable" else _index_place(state)
     loaded = Loaded(state, state["epoch"], place, _drawn(state["random"]), strict, True)
@@ -375,14 +391,8 @@ def _stand(place: list[Any], state: dict[str, Any]) -> ShardState:
 
 
 def _sealed(state: dict[str, Any]) -> bytes:
-    try:
+    with _users_part("sent to a worker"):
         return sealed_state(state)
-    except Exception as error:  # border: what user code has saved may be anything
-        raise StateMismatch(
-            f"the state is damaged: what the dataset or sampler has saved in it cannot be sent to a worker "
-            f"({type(error).__name__})",
-            hint=forms.HINT,
-        ) from error
 
 
 def _fitted_steps(

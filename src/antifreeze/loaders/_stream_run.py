@@ -11,10 +11,11 @@ is that was saved there. After an error of ours the epoch is over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from antifreeze.core import AntifreezeError, ConfigError, compare, forms, settle
 from antifreeze.datasets import (
@@ -23,76 +24,60 @@ from antifreeze.datasets import (
     Batch,
     ReadOptions,
     ReadRequest,
-    RowDataset,
     UserCode,
     parse_limit,
 )
 from antifreeze.decode import Blocks, Rebatcher
 from antifreeze.diagnosis import History, Report
 from antifreeze.distributed import Ranks, find_ranks
-from antifreeze.loaders._epoch_run import After
+from antifreeze.loaders._epoch_run import After, Epoch
 from antifreeze.loaders._main_thread_location import watched
 from antifreeze.loaders._position import (
+    StreamingEpoch,
     StreamPosition,
+    StreamSettings,
     check_batch,
     check_left,
     check_windows,
     from_state,
+    rank_slice_of,
     to_state,
     warn_of_lanes,
 )
-from antifreeze.loaders._streaming_epoch import StreamingEpoch, rank_slice_of
 from antifreeze.plan import EpochSteps, default_lanes
 
 if TYPE_CHECKING:
     from antifreeze.loaders._row_tasks import RowWorkers
 
 
-class StreamSettings(Protocol):
-    """What the user has set: attributes of a loader, which frameworks may change at any time."""
-
-    dataset: RowDataset
-    batch_size: int
-    shuffle: bool
-    drop_last: bool
-    seed: int
-    num_workers: int
-    prefetch_factor: int
-    collate_fn: Callable[[list[Any]], Any] | None
-    worker_init_fn: Callable[[int], None] | None
-    pin_memory: bool
-    timeout: float
-    stall_limit: float | None
-    memory_limit: int | None
-    rank: int | None
-    world_size: int | None
-    lanes: int | None
-
-
 def user_code_of(settings: StreamSettings) -> UserCode:
     """Return what user code does with rows and batches."""
-    return UserCode(code=settings.dataset.row_code(), collate_fn=settings.collate_fn)
+    return replace(settings.dataset.row_code(), collate_fn=settings.collate_fn)
 
 
 class StreamRun:
     """The position of a loader, and how its next epoch is read from there."""
 
-    def __init__(self, history: History, make_workers: Callable[[], RowWorkers]) -> None:
+    def __init__(self, history: History, **workers: Any) -> None:
         self.position = StreamPosition()
         self.epoch = 0
         """The epoch that the next iteration is."""
         self._is_strict = True
-        self._history, self._make_workers = history, make_workers
+        self._history = history
+        self._workers = workers
+        """What ``RowWorkers`` are made with."""
 
     @cached_property
     def workers(self) -> RowWorkers:
-        """Who runs user code; made when there is some."""
-        return self._make_workers()
+        """Who runs user code. Imported here: reading without user code needs no worker processes."""
+        from antifreeze.loaders._row_tasks import RowWorkers
 
-    def report(self, *, persistent_workers: bool) -> Report:
+        return RowWorkers(self._history, **self._workers)
+
+    def report(self) -> Report:
         """Return what happened so far."""
-        facts = self.workers.facts() if "workers" in self.__dict__ else {"persistent_workers": persistent_workers}
-        return self._history.report(**facts)
+        none = {"persistent_workers": self._workers["persistent"]}
+        return self._history.report(**(self.workers.facts() if "workers" in self.__dict__ else none))
 
     # -- state -----------------------------------------------------------------------------------------------------
 
@@ -152,7 +137,7 @@ class StreamRun:
     ) -> Generator[tuple[StreamPosition, Batch], None, None]:
         """Yield the batches of an epoch from a position on, each with the position after it."""
         code = user_code_of(settings)
-        epoch = _epoch_at(settings, position, has_tracks=code.code.maker.needs_tracks)
+        epoch = _epoch_at(settings, position, has_tracks=code.makes_rows)
         limit = parse_limit(settings.memory_limit)
         options = ReadOptions(
             threads=settings.num_workers,
@@ -206,7 +191,7 @@ class StreamRun:
         history.ended()
 
 
-class StreamEpoch:
+class StreamEpoch(Epoch):
     """One epoch of a ``StreamRun``, for an ``EpochRun``."""
 
     def __init__(self, run: StreamRun, settings: StreamSettings) -> None:
@@ -227,25 +212,15 @@ class StreamEpoch:
             return iter(())  # the last batch was handed over before the interrupt
         return self._run.batches(self._settings, self._position)
 
-    def on_arrival(self) -> None:
-        """Nothing is drawn here."""
-
     def hand_over(self, arrived: tuple[StreamPosition, Batch]) -> Batch:
         """Move the loader's position."""
         self._position, batch = arrived
         self._run.position = self._position
         return batch
 
-    def on_delivery(self) -> None:
-        """Nothing to warn of."""
-
     def on_error(self, error: BaseException, *, is_started: bool) -> After:  # noqa: ARG002
         """After an error of ours, no more can be had. An interrupt costs nothing."""
         return After.END if isinstance(error, AntifreezeError) else After.RESTART
-
-    def on_end(self) -> bool:
-        """No other epoch follows instead."""
-        return False
 
 
 def _facts(settings: StreamSettings) -> dict[str, Any]:

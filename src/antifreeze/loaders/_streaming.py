@@ -5,22 +5,24 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from antifreeze.core import arguments as check
 from antifreeze.datasets import Batch, RowDataset, parse_limit
 from antifreeze.diagnosis import History, Report, open_skip_log
 from antifreeze.distributed import find_ranks
 from antifreeze.loaders._epoch_run import EpochRun
+from antifreeze.loaders._loader_arguments import (
+    INSTEAD,
+    checked_dataset,
+    checked_limits,
+    default_memory_limit,
+    refuse,
+    split_on_error,
+)
 from antifreeze.loaders._position import MAX_EPOCH
-from antifreeze.loaders._refused_arguments import INSTEAD, checked_dataset, refuse
-from antifreeze.loaders._shared_arguments import checked_limits, checked_restarts, default_memory_limit, split_on_error
 from antifreeze.loaders._stream_run import StreamEpoch, StreamRun, user_code_of
 from antifreeze.plan import MAX_LANES
-
-if TYPE_CHECKING:
-    from antifreeze.loaders._row_tasks import RowWorkers
 
 _AHEAD = 2
 
@@ -150,20 +152,18 @@ class StreamingDataLoader:
         self.on_error, self.stall_limit, self.max_restarts = on_error, stall_limit, max_restarts
         mode, decide = split_on_error(on_error)
         self._history = History(self.num_workers, self.batch_size, open_skip_log(skip_log))
-        make_workers = partial(
-            _make_workers,
+        self._run = StreamRun(
             self._history,
-            decide,
+            decide=decide,
             persistent=self.persistent_workers,
             prefetch_factor=prefetch_factor,
             num_workers=self.num_workers,
             on_error=mode,
             limits=checked_limits(stall_limit),
-            max_restarts=checked_restarts(max_restarts),
+            max_restarts=check.integer("max_restarts", max_restarts, 0),
             memory_limit=default_memory_limit(worker_memory_limit, self.num_workers),
             waits_for_all=worker_init_fn is not None,
         )
-        self._run = StreamRun(self._history, make_workers)
 
     def __len__(self) -> int:
         """Return the number of batches in an epoch, which is the same on every rank.
@@ -279,25 +279,9 @@ class StreamingDataLoader:
         Returns:
             The same facts as an object.
         """
-        report = self._run.report(persistent_workers=self.persistent_workers)
+        report = self._run.report()
         print(report, file=file or sys.stdout)
         return report
 
     def __repr__(self) -> str:
         return f"StreamingDataLoader({self.dataset!r}, batch_size={self.batch_size}, num_workers={self.num_workers})"
-
-
-def _make_workers(
-    history: History,
-    decide: Callable[[Any], Any] | None,
-    *,
-    persistent: bool,
-    prefetch_factor: int | None,
-    **config: Any,
-) -> RowWorkers:
-    """Return who runs user code. Imported here: reading without user code needs no worker processes."""
-    from antifreeze.loaders._row_tasks import RowWorkers
-    from antifreeze.pool import PoolConfig
-
-    pool_config = PoolConfig(dataset="StreamingDataset", **config)
-    return RowWorkers(history, pool_config, decide, persistent=persistent, prefetch_factor=prefetch_factor)

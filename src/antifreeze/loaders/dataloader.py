@@ -12,21 +12,20 @@ import torch.utils.data
 from torch.utils.data import IterableDataset, default_collate, default_convert
 
 from antifreeze.core import ConfigError
+from antifreeze.core import arguments as check
 from antifreeze.datasets.tensors import with_own_types
 from antifreeze.diagnosis import History, Report, open_skip_log
 from antifreeze.loaders._epoch_run import EpochRun
-from antifreeze.loaders._epochs import Epochs, LoaderEpoch
 from antifreeze.loaders._frameworks import warn_of_accelerate, without_seeders
 from antifreeze.loaders._inline import InlineRunner
-from antifreeze.loaders._pad_ranks import next_number
-from antifreeze.loaders._shared_arguments import (
+from antifreeze.loaders._loader_arguments import (
     checked_interval,
     checked_limits,
-    checked_restarts,
     default_memory_limit,
     split_on_error,
 )
-from antifreeze.loaders._torch_epoch import TorchEpoch
+from antifreeze.loaders._pad_ranks import next_number
+from antifreeze.loaders._torch_epoch import Epochs, LoaderEpoch, TorchEpoch
 from antifreeze.pool import Pool, PoolCache, PoolConfig, PoolRunner, PrefetchTuner
 from antifreeze.worker import IterableProgram, MapProgram
 
@@ -249,7 +248,7 @@ class DataLoader(torch.utils.data.DataLoader[Sample]):
             dataset=type(self.dataset).__name__,
             on_error=split_on_error(self.on_error)[0],
             limits=checked_limits(self.stall_limit),
-            max_restarts=checked_restarts(self.max_restarts),
+            max_restarts=check.integer("max_restarts", self.max_restarts, 0),
             memory_limit=default_memory_limit(self.worker_memory_limit, self.num_workers),
             waits_for_all=without_seeders(self.worker_init_fn) is not None,
         )
