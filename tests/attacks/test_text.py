@@ -34,8 +34,7 @@ from antifreeze.doctor.job._kept_reports import keep
 from antifreeze.doctor.job._observation import Observation, Process, Snapshot, Stack, Thread
 from antifreeze.doctor.job._render_diagnosis import as_text, as_values
 from antifreeze.doctor.job._verdict import judge
-from antifreeze.pool._failures import fault_error
-from antifreeze.pool._messages import lines_of
+from antifreeze.pool._failures import fault_error, lines_of
 
 names = pytest.mark.parametrize("name", ESCAPES.values(), ids=ESCAPES)
 

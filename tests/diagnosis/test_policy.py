@@ -17,9 +17,7 @@ from antifreeze.diagnosis._policy import (
     STOPPED_S,
     USER_SLOWEST_FACTOR,
     Beat,
-    Kill,
     StallLimits,
-    Warn,
     decide,
     loading_s,
     loading_still_s,
@@ -129,19 +127,19 @@ def test_a_warning_is_given_once_for_each_power_of_ten(
     """And only while somebody waits: who is not held up does not want to hear of it."""
     seen = beat(silent_s=silent_s, waiting_s=waiting_s, warned=warned)
 
-    assert decide([seen], StallLimits(stall_limit_s=limit_s), 0.0, 0) == ([Warn(0)] if warns else [])
+    assert decide([seen], StallLimits(stall_limit_s=limit_s), 0.0, 0) == ([], [0] if warns else [])
 
 
 def test_a_debugger_is_warned_about_and_never_killed_by_default() -> None:
     """Whoever debugs a worker would lose the session."""
     seen = beat(silent_s=1e9, waiting_s=1e9, traced=True)
 
-    assert decide([seen], DEFAULT, 0.0, 20) == [Warn(0)]
+    assert decide([seen], DEFAULT, 0.0, 20) == ([], [0])
 
 
 def test_a_stopped_worker_is_killed_before_the_first_warning() -> None:
     """There is no work that takes its time."""
-    assert decide([beat(silent_s=STOPPED_S + 0.1, stopped=True)], DEFAULT, 0.0, 0) == [Kill(0)]
+    assert decide([beat(silent_s=STOPPED_S + 0.1, stopped=True)], DEFAULT, 0.0, 0) == ([0], [])
 
 
 def test_kills_come_before_warnings() -> None:
@@ -153,7 +151,7 @@ def test_kills_come_before_warnings() -> None:
         beat(worker=3, silent_s=6.0, stopped=True),
     ]
 
-    assert decide(beats, DEFAULT, 0.0, 0) == [Kill(1), Kill(3), Warn(0), Warn(2)]
+    assert decide(beats, DEFAULT, 0.0, 0) == ([1, 3], [0, 2])
 
 
 @given(st.lists(beats_of, max_size=8), limits_of, times, st.integers(0, 100))
@@ -162,19 +160,16 @@ def test_nobody_is_touched_without_need(
 ) -> None:
     """Not who is idle, not twice, and nobody who may still be at a sample like those that went well."""
     beats = [replace(seen, worker=worker) for worker, seen in enumerate(beats)]
-    decisions = decide(beats, limits, slowest_s, num_samples)
+    kill, warn = decide(beats, limits, slowest_s, num_samples)
 
-    assert len({decision.worker for decision in decisions}) == len(decisions)
-    assert decisions == sorted(decisions, key=lambda decision: isinstance(decision, Warn))
+    assert len({*kill, *warn}) == len(kill) + len(warn)
+    assert all(beats[worker].working for worker in kill + warn)
     factor = SLOWEST_FACTOR if limits.stall_limit_s is None else USER_SLOWEST_FACTOR
-    for decision in decisions:
-        seen = beats[decision.worker]
-        assert seen.working
-        if isinstance(decision, Kill):
-            assert seen.silent_s > (STOPPED_S if seen.stopped else factor * slowest_s)
-            assert seen.silent_s > (limits.stall_limit_s or STOPPED_S)
-        else:
-            assert min(seen.silent_s, seen.waiting_s) >= warn_after_s(limits)
+    for seen in (beats[worker] for worker in kill):
+        assert seen.silent_s > (STOPPED_S if seen.stopped else factor * slowest_s)
+        assert seen.silent_s > (limits.stall_limit_s or STOPPED_S)
+    for seen in (beats[worker] for worker in warn):
+        assert min(seen.silent_s, seen.waiting_s) >= warn_after_s(limits)
 
 
 @given(beats_of, limits_of, times, st.integers(0, 100), st.floats(0, 1e6))
@@ -184,8 +179,8 @@ def test_more_silence_never_saves_a_worker(
     """Who would be killed now would be killed later, too."""
     later = replace(seen, silent_s=seen.silent_s + more_s)
 
-    if Kill(seen.worker) in decide([seen], limits, slowest_s, num_samples):
-        assert decide([later], limits, slowest_s, num_samples) == [Kill(seen.worker)]
+    if decide([seen], limits, slowest_s, num_samples).kill:
+        assert decide([later], limits, slowest_s, num_samples) == ([seen.worker], [])
 
 
 @given(beats_of, limits_of, times, st.integers(0, 100))
@@ -196,7 +191,7 @@ def test_every_silence_ends(seen: Beat, limits: StallLimits, slowest_s: float, n
 
     silent = replace(seen, working=True, silent_s=limit_s * 1.01 + 1)
     if not math.isinf(limit_s):
-        assert decide([silent], limits, slowest_s, num_samples) == [Kill(seen.worker)]
+        assert decide([silent], limits, slowest_s, num_samples) == ([seen.worker], [])
 
 
 @given(beats_of, limits_of, times, st.integers(0, 100))

@@ -6,9 +6,7 @@ from antifreeze.diagnosis._findings import STARTING, Evidence, Finding, ProcSnap
 from antifreeze.diagnosis._history import History
 from antifreeze.diagnosis._policy import (
     Beat,
-    Kill,
     StallLimits,
-    Warn,
     decide,
     loading_s,
     loading_still_s,
@@ -35,7 +33,6 @@ __all__ = [
     "Finding",
     "Frame",
     "History",
-    "Kill",
     "MAX_SKIPS",
     "ProcSnapshot",
     "Report",
@@ -47,7 +44,6 @@ __all__ = [
     "StallLimits",
     "Target",
     "TargetKind",
-    "Warn",
     "advice",
     "decide",
     "evidence_of",

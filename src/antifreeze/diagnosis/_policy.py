@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple
 
 from antifreeze.core import ConfigError
 
@@ -96,21 +96,11 @@ class Beat:
     """How many warnings were given about this silence."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kill:
-    """Kill the worker, and issue its task again."""
+class Decision(NamedTuple):
+    """Which workers to kill, and issue their tasks again; and of which to log what is known."""
 
-    worker: int
-
-
-@dataclass(frozen=True, slots=True)
-class Warn:
-    """Log what is known of the worker."""
-
-    worker: int
-
-
-Decision: TypeAlias = Kill | Warn
+    kill: list[int]
+    warn: list[int]
 
 
 def patience_s(limits: StallLimits, beat: Beat, slowest_s: float, num_samples: int) -> float:
@@ -152,19 +142,17 @@ def warn_after_s(limits: StallLimits) -> float:
     return WARN_S if limit_s is None or limit_s >= 2 * WARN_S else limit_s / 2
 
 
-def decide(beats: Iterable[Beat], limits: StallLimits, slowest_s: float, num_samples: int) -> list[Decision]:
-    """Return decisions in the order in which they must be carried out."""
-    kills: list[Decision] = []
-    warnings: list[Decision] = []
+def decide(beats: Iterable[Beat], limits: StallLimits, slowest_s: float, num_samples: int) -> Decision:
+    """Return what to do about silent workers. ``slowest_s`` is the slowest sample so far, 0 if there is none."""
+    decision = Decision([], [])
     for beat in beats:
         if not beat.working:
             continue
         if beat.silent_s > patience_s(limits, beat, slowest_s, num_samples):
-            kills.append(Kill(beat.worker))
+            decision.kill.append(beat.worker)
         elif _warns(beat, warn_after_s(limits)):
-            warnings.append(Warn(beat.worker))
-    # Order: the cure first. To write a warning, evidence is gathered, and that takes time.
-    return kills + warnings
+            decision.warn.append(beat.worker)
+    return decision
 
 
 def _warns(beat: Beat, after_s: float) -> bool:

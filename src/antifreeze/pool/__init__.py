@@ -1,8 +1,7 @@
 """Worker processes, seen from the trainer."""
 
-from antifreeze.pool._config import PoolConfig
 from antifreeze.pool._failures import Decide, can_go_on, mixed_error, user_error
-from antifreeze.pool._pool import Pool
+from antifreeze.pool._pool import Pool, PoolConfig
 from antifreeze.pool._prefetch import AHEAD, PrefetchTuner
 from antifreeze.pool._runner import PoolCache, PoolRunner
 from antifreeze.pool._task_sources import IndexSteps, IndexTasks, ShardProgress, ShardTasks, TaskSource

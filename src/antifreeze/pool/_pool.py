@@ -38,24 +38,51 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from antifreeze.core import AntifreezeError
-from antifreeze.diagnosis import Finding
+from antifreeze.diagnosis import Finding, History, Restart, StallLimits
 from antifreeze.ipc import Closed
-from antifreeze.pool._config import PoolConfig, TaskDispatcher
 from antifreeze.pool._failures import no_descriptors, user_error
-from antifreeze.pool._supervisor import the_supervisor
+from antifreeze.pool._supervisor import WakeupPipe, the_supervisor
 from antifreeze.pool._template import Template, Templates
-from antifreeze.pool._wakeup import WakeupPipe
 from antifreeze.pool._worker_handle import WorkerEvent, WorkerHandle, WorkerState, make_worker
-from antifreeze.worker import Cancel, Environment, Failure, Ready, Results, Start, Task
+from antifreeze.worker import Cancel, Environment, Failure, Ready, Result, Results, Start, Task
 
 GRACE_S = 1.0
 """How long a worker may take to finish its current task when its loader ends."""
 _MAX_EARLY_EXITS = 3
 _MAX_SPAWN_RETRIES = 10
 _TRAINER_CHECK_INTERVAL_S = 0.3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolConfig:
+    """User settings that apply to all workers."""
+
+    num_workers: int
+    dataset: str
+    """Name of the dataset in messages."""
+    on_error: str = "raise"
+    limits: StallLimits = field(default_factory=StallLimits)
+    max_restarts: int = 100
+    memory_limit: int | None = None
+    waits_for_all: bool = False
+    """Whether an epoch ends only after every worker has started, so that a failing ``worker_init_fn`` is reported."""
+
+
+class TaskDispatcher(Protocol):
+    """An epoch, as its pool sees it: ``PoolEpoch`` says what each method does. All of them need the pool's lock."""
+
+    history: History
+    began_s: float
+    checked_s: float
+
+    def on_result(self, slot: int, result: Result, worker: WorkerHandle) -> bool: ...
+    def on_worker_lost(self, worker: WorkerHandle) -> None: ...
+    def assign(self) -> None: ...
+    def check(self) -> None: ...
 
 
 class Pool:
@@ -146,13 +173,17 @@ class Pool:
         """Handle the loss of the process that loads the payload. Called by the supervisor."""
         with self.lock:
             if template is self.template and (dispatcher := self.dispatcher) is not None:
-                dispatcher.on_loading_process_lost(pid, why)
+                lines = (why.title, *why.evidence_lines)
+                after_s = time.monotonic() - dispatcher.began_s
+                dispatcher.history.restart(
+                    Restart(worker=-1, pid=pid, cause=why.cause.value, sample="", after_s=after_s, evidence=lines)
+                )
 
     def on_prepared(self, template: Template) -> None:
         """Record that the payload was loaded. Called by the supervisor."""
         with self.lock:
             if template is self.template and (dispatcher := self.dispatcher) is not None:
-                dispatcher.started(template.load_s)
+                dispatcher.history.spent({"start": template.load_s})
 
     def on_spawned(self, token: int, pid: int) -> None:
         """Record the process ID of a worker that was spawned. Called by the supervisor."""
@@ -238,7 +269,7 @@ class Pool:
             worker.apply(WorkerEvent.LOADED)
             self.early_exits[worker.slot] = self._spawn_retries = 0
             if (dispatcher := self.dispatcher) is not None:
-                dispatcher.started(message.load_s)
+                dispatcher.history.spent({"start": message.load_s})
         else:
             self._handle_failure(failure, worker.name)
 
@@ -318,7 +349,7 @@ class Pool:
         if (
             (dispatcher := self.dispatcher) is not None
             and not self._closing
-            and dispatcher.seconds_since_check() < _TRAINER_CHECK_INTERVAL_S
+            and time.monotonic() - dispatcher.checked_s < _TRAINER_CHECK_INTERVAL_S
         ):
             return  # the trainer's thread is doing all of this
         if not self.lock.acquire(timeout=0.01):

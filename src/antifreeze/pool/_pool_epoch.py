@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import Any, NamedTuple
 
 from antifreeze.core import AntifreezeError, Location, NotPicklable, get_logger
 from antifreeze.diagnosis import Finding, History, Skip
 from antifreeze.distributed import Trouble
-from antifreeze.ipc import Heartbeat, Inbox, Packed, Stage, unpack
+from antifreeze.ipc import Inbox, Packed, Stage, unpack
 from antifreeze.pool._failures import Decide, can_go_on, timed_out, user_error
-from antifreeze.pool._messages import sample_of, slowest_of
 from antifreeze.pool._pool import Pool
 from antifreeze.pool._prefetch import PrefetchTuner
 from antifreeze.pool._task_sources import TaskSource
 from antifreeze.pool._task_table import TaskTable
-from antifreeze.pool._worker_failures import WorkerFailures
 from antifreeze.pool._worker_handle import WorkerHandle, WorkerState
-from antifreeze.pool._worker_watch import Charge, WorkerWatch
+from antifreeze.pool._worker_watch import Charge, WorkerFailures, WorkerWatch
 from antifreeze.worker import Result, Shard, Task, UserError, failure_of
 
 logger = get_logger()
@@ -50,21 +47,17 @@ class PoolEpoch:
         number: int,
         decide: Decide,
     ) -> None:
-        self._pool, self._source, self._task_table, self._tuner, self._history = (
-            pool,
-            source,
-            task_table,
-            tuner,
-            history,
-        )
-        self._number, self._decide = number, decide
+        self._pool, self._source, self._task_table, self._tuner = pool, source, task_table, tuner
+        self.history, self._number, self._decide = history, number, decide
         self.run = next(pool.runs)
         """Number carried by this epoch's tasks, so that late results of earlier runs can be recognized."""
-        self._watch = WorkerWatch(pool.config.limits, history, partial(_sample_at, task_table, source))
+        self._watch = WorkerWatch(pool.config.limits, source, task_table, history)
+        self.began_s = self._watch.began_s
         self._failures = WorkerFailures(pool, source, task_table, self._watch, history, number)
         self._retiring: dict[int, Finding] = {}
         self._waiting_since_s: float | None = None
-        self._checked_s = 0.0
+        self.checked_s = 0.0
+        """When the workers were last checked."""
         self._exhausted = False
         for slot in range(pool.config.num_workers):
             self._end_shard(slot)
@@ -103,7 +96,7 @@ class PoolEpoch:
             or 2 * (task_table.open - task_table.num_back) < self._tuner.quota * pool.config.num_workers
         ):
             pool.receive()
-            if self.seconds_since_check() >= _WAIT_INTERVAL_S:
+            if time.monotonic() - self.checked_s >= _WAIT_INTERVAL_S:
                 self.check()
             self._fill()
             self.assign()
@@ -135,7 +128,7 @@ class PoolEpoch:
             who = batch.worker.name if batch.worker is not None else ""
             location = f"batch {result.step}, which has made it"
             raise user_error(failure, worker=who, step=result.step, location=location, original=error) from error
-        self._history.delivered(result.num_samples, result.nbytes)
+        self.history.delivered(result.num_samples, result.nbytes)
         return value
 
     def _raise(self, error: AntifreezeError) -> None:
@@ -145,7 +138,7 @@ class PoolEpoch:
         task, position = error.retry
         with self._pool.lock:
             sample = error.facts.get("sample") or self._source.name(task, "", position)
-            self._history.skip(Skip(sample=sample, reason=error.message, epoch=self._number, step=task.step))
+            self.history.skip(Skip(sample=sample, reason=error.message, epoch=self._number, step=task.step))
             # Order: it is the next one to be delivered, so it goes to the front.
             self._task_table.redo(task._replace(skip=(*task.skip, position)))
             self.assign()
@@ -221,10 +214,12 @@ class PoolEpoch:
         task = self._task_table.task(result.step)
         for skip in result.skipped:
             name = self._source.name(task, skip.sample, skip.position)
-            self._history.skip(Skip(sample=name, reason=skip.reason, epoch=self._number, step=result.step))
-        self._history.spent(dict(result.times))
-        if result.slowest is not None and result.slowest.seconds > self._history.slowest_s:
-            self._history.slowest = slowest_of(self._source.name, task, result.slowest)
+            self.history.skip(Skip(sample=name, reason=skip.reason, epoch=self._number, step=result.step))
+        self.history.spent(dict(result.times))
+        if result.slowest is not None and result.slowest.seconds > self.history.slowest_s:
+            others = f" or one of {result.slowest.others} after it" if result.slowest.others else ""
+            name = self._source.name(task, f"sample {result.slowest.sample}", result.slowest.position)
+            self.history.slowest = (name + others, result.slowest.seconds)
         self._tuner.observe(sum(seconds for _, seconds in result.times), result.nbytes)
         outcome: Any = Batch(result, worker.inbox, worker)
         if result.failure is not None:
@@ -242,14 +237,6 @@ class PoolEpoch:
         self._end_shard(slot)
         return isinstance(outcome, Batch) and problem is None
 
-    def started(self, seconds: float) -> None:
-        """Record the startup time of a worker."""
-        self._history.spent({"start": seconds})
-
-    def on_loading_process_lost(self, pid: int, why: Finding) -> None:
-        """Record the loss of the process that loads the payload for all workers."""
-        self._failures.on_loading_process_lost(pid, why)
-
     def on_worker_lost(self, worker: WorkerHandle) -> None:
         """Reassign the tasks of a lost worker."""
         self._retiring.pop(worker.slot, None)
@@ -264,13 +251,9 @@ class PoolEpoch:
 
     # -- supervision -----------------------------------------------------------------------------------------------
 
-    def seconds_since_check(self) -> float:
-        """Return the time since the last check. Needs no lock."""
-        return time.monotonic() - self._checked_s
-
     def check(self) -> None:
         """Detect stalled, leaking and lost workers."""
-        now_s = self._checked_s = time.monotonic()
+        now_s = self.checked_s = time.monotonic()
         waiting_s = now_s - self._waiting_since_s if self._waiting_since_s is not None else 0.0
         workers = [m for m in self._pool.workers if m is not None]
         charges = {m.slot: Charge(self._task_table.load(m.slot), self._attempts(m)) for m in workers}
@@ -309,16 +292,9 @@ class PoolEpoch:
             worker = self._pool.workers[slot]
             if worker is not None and not self._task_table.load(slot):
                 del self._retiring[slot]
-                self._failures.retired(worker, finding)
+                self._watch.lost(worker, finding, "it had finished its batches and was replaced")
                 self._pool.replace(worker)
 
 
 def _ended(task: Task) -> Batch:
     return Batch(Result(task.epoch, task.step, ended=True), Inbox())
-
-
-def _sample_at(task_table: TaskTable, source: TaskSource, record: Heartbeat) -> str:
-    """Return the name of the sample a worker was processing; "" if there was none."""
-    sample = sample_of(record)
-    known = record.position >= 0 and task_table.has(record.step)
-    return source.name(task_table.task(record.step), sample, record.position) if known else sample

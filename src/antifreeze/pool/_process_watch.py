@@ -42,7 +42,7 @@ from antifreeze.diagnosis import (
     read_counters,
     read_proc,
 )
-from antifreeze.pool._messages import lines_of
+from antifreeze.pool._failures import lines_of
 from antifreeze.worker import DUMP_SIGNAL
 
 logger = get_logger()

@@ -34,8 +34,12 @@ class PoolCache:
 
     def facts(self) -> dict[str, Any]:
         """Return the facts about worker startup for the report."""
-        found = {"per_worker_load": self._templates.reason, "carried": self._templates.carried}
-        return {**found, "persistent_workers": self._persistent}
+        template = self._templates.current
+        return {
+            "per_worker_load": "" if template is None else template.reason,
+            "carried": self._templates.carried,
+            "persistent_workers": self._persistent,
+        }
 
     def prestart(self, program: Any) -> None:
         """Start the fork server and the template process in the background."""

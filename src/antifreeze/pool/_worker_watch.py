@@ -1,8 +1,11 @@
-"""Which workers of a pool have stalled, leak or are lost: what is logged about them, and which are to be replaced.
+"""Which workers of a pool have stalled, leak or are lost: what is logged about them, and what becomes of their tasks.
 
 A worker writes its progress into its heartbeat. While heartbeats move, nothing else is looked at; a worker that is
 silent gets a ``ProcessWatch``, which is dropped when its heartbeat moves again. What to do is decided by
 ``diagnosis.decide``, which has no clock and no process.
+
+The tasks of a lost worker are queued again at once, except one that may be poison: that waits until the exit code is
+known, because a worker that was killed together with its fork server says nothing about its task.
 """
 
 from __future__ import annotations
@@ -10,19 +13,19 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from antifreeze.core import Location, get_logger
+from antifreeze.core import Location, WorkerDied, get_logger
 from antifreeze.diagnosis import (
     Beat,
     Cause,
     Evidence,
     Finding,
     History,
-    Kill,
     Restart,
+    Skip,
     StallLimits,
     decide,
     find_cause,
@@ -34,10 +37,13 @@ from antifreeze.diagnosis import (
 )
 from antifreeze.distributed import Trouble
 from antifreeze.ipc import Heartbeat, Stage
-from antifreeze.pool._failures import never_forked
-from antifreeze.pool._messages import batch_of, lines_of
-from antifreeze.pool._process_watch import LOOK_S, ProcessWatch
+from antifreeze.pool._failures import fault_error, lines_of, never_forked
+from antifreeze.pool._pool import Pool
+from antifreeze.pool._process_watch import LOOK_S, ProcessWatch, read_stacks
+from antifreeze.pool._task_sources import TaskSource, text_of_sample
+from antifreeze.pool._task_table import Poison, TaskTable
 from antifreeze.pool._worker_handle import WorkerHandle, WorkerState
+from antifreeze.worker import Shard
 
 logger = get_logger()
 
@@ -50,6 +56,8 @@ _NOISE_S = 0.01
 """CPU time that a worker's own threads, and our questions, cost it between two looks."""
 _OVER_GRACE_S = 5.0
 """How long other ranks can still see a stall that is over."""
+_EXIT_TIMEOUT_S = 1.0
+_MAX_LOSSES_WITHOUT_PROGRESS = 10
 _numbers = itertools.count(1)
 
 Found = tuple[WorkerHandle, Finding]
@@ -116,17 +124,18 @@ class Stalls:
 class WorkerWatch:
     """Judges the workers of a pool. Called with the pool's lock held."""
 
-    def __init__(self, limits: StallLimits, history: History, name: Callable[[Heartbeat], str]) -> None:
+    def __init__(self, limits: StallLimits, source: TaskSource, task_table: TaskTable, history: History) -> None:
         self._limits = limits
+        self._source = source
+        self._task_table = task_table
         self._history = history
-        self._name = name
         self._silent: dict[int, _Silence] = {}
         self.stalls = Stalls(history)
         self._waiting_s = 0.0
         self._first_nbytes: dict[int, int] = {}
         self._oom_kills = oom_kills()
         self._memory_s = 0.0
-        self._judged_s = self._back_s = time.monotonic()
+        self.began_s = self._judged_s = self._back_s = time.monotonic()
         self.slowest_s = 0.0
         self.num_samples = 0
 
@@ -141,14 +150,13 @@ class WorkerWatch:
             if worker.pid and worker.state in (WorkerState.LOADING, WorkerState.READY):
                 by_slot[worker.slot] = worker
                 beats.append(self._beat(worker, charges[worker.slot], waiting_s, now_s))
-        stuck = []
-        for decision in decide(beats, self._limits, self.slowest_s, self.num_samples):
-            worker = by_slot[decision.worker]
+        to_kill, to_warn_of = decide(beats, self._limits, self.slowest_s, self.num_samples)
+        # Order: the cure first. To write a warning, evidence is gathered, and that takes time.
+        stuck = [(by_slot[slot], self._find(by_slot[slot])) for slot in to_kill]
+        for worker in (by_slot[slot] for slot in to_warn_of):
             record = worker.record
             finding = self._find(worker)
-            if isinstance(decision, Kill):
-                stuck.append((worker, finding))
-            elif worker.record.since_s == record.since_s:  # else it has recovered meanwhile
+            if worker.record.since_s == record.since_s:  # else it has recovered meanwhile
                 self._warn(worker, finding)
         return stuck
 
@@ -226,11 +234,11 @@ class WorkerWatch:
                 orphaned=code is None,
                 oom_kills=more,
                 stage=worker.record.stage.name.lower(),
-                frames=parse_stack(worker.read_stacks()),
+                frames=parse_stack(read_stacks(worker.stacks)),
             )
         )
 
-    def lost(self, worker: WorkerHandle, finding: Finding, since_s: float, rest: str) -> None:
+    def lost(self, worker: WorkerHandle, finding: Finding, rest: str) -> None:
         """Log that a worker was lost, and remember it."""
         record = worker.record
         self._history.memory.pop(worker.slot, None)
@@ -252,7 +260,7 @@ class WorkerWatch:
                 pid=worker.pid,
                 cause=finding.cause.value,
                 sample=self.sample(worker),
-                after_s=time.monotonic() - since_s,
+                after_s=time.monotonic() - self.began_s,
                 evidence=(finding.title, *finding.evidence_lines),
             )
         )
@@ -278,7 +286,14 @@ class WorkerWatch:
 
     def sample(self, worker: WorkerHandle) -> str:
         """Return the name of the sample that a worker is at, or was when it was lost; empty if it was at none."""
-        return self._name(worker.record) if worker.sample is None else worker.sample
+        if worker.sample is not None:
+            return worker.sample
+        record = worker.record
+        sample = ""
+        if record.position >= 0 and (record.sample >= 0 or record.name):
+            sample = text_of_sample(record.name or record.sample)
+        known = record.position >= 0 and self._task_table.has(record.step)
+        return self._source.name(self._task_table.task(record.step), sample, record.position) if known else sample
 
     def describe(self, worker: WorkerHandle) -> str:
         """Return what a worker is at, or was, for messages."""
@@ -291,5 +306,138 @@ class WorkerWatch:
             case Stage.IDLE:
                 return "the beginning of its next batch"
             case _:
-                sample, batch = self.sample(worker), batch_of(record)
+                sample, batch = self.sample(worker), _batch_of(record)
                 return f"{sample} ({batch})" if sample else batch
+
+
+def _batch_of(record: Heartbeat) -> str:
+    """Return the batch that a worker was at, and what it did with all of it."""
+    batch = f"batch {record.step}" if record.step >= 0 else "no batch"
+    match record.stage:
+        case Stage.COLLATE:
+            return f"collating {batch}"
+        case Stage.PACK | Stage.SEND:
+            return f"sending {batch}"
+        case _:
+            return batch
+
+
+@dataclass(slots=True)
+class _Lost:
+    """A lost worker whose exit has not been explained yet."""
+
+    worker: WorkerHandle
+    at: tuple[int, int, int] | None
+    poison: Poison | None
+    until_s: float
+    code: int | None = None
+    is_over: bool = False
+    """Whether its exit code is known, or waiting for it timed out."""
+
+
+class WorkerFailures:
+    """Handles the lost workers of one epoch. Called with the pool's lock held."""
+
+    def __init__(
+        self, pool: Pool, source: TaskSource, task_table: TaskTable, watch: WorkerWatch, history: History, number: int
+    ) -> None:
+        self._pool, self._source, self._task_table = pool, source, task_table
+        self._watch, self._history, self._number = watch, history, number
+        self._lost: dict[int, _Lost] = {}
+        self._restarts = self._losses_without_progress = 0
+
+    def on_result(self) -> None:
+        """Record progress: the losses before it no longer count as consecutive."""
+        self._losses_without_progress = 0
+
+    def lost(self, worker: WorkerHandle) -> None:
+        """Requeue a lost worker's tasks, and find out why it was lost."""
+        record, worker.sample = worker.record, self._watch.sample(worker)  # Order: while its tasks are known
+        at = None
+        if record.stage.working and record.stage not in (Stage.STARTED, Stage.LOAD, Stage.INIT) and record.step >= 0:
+            at = (record.step, record.position, int(record.stage))
+        poison = self._task_table.lost(worker.slot, at)
+        lost = _Lost(worker, at, poison, time.monotonic() + _EXIT_TIMEOUT_S)
+        if worker.finding is not None:
+            self._explain(lost, None)
+        else:
+            self._lost[worker.token] = lost
+            self._pool.exits[worker.token] = lambda code: self._on_exit_code(worker.token, code)
+
+    @property
+    def unexplained(self) -> int:
+        """Number of lost workers whose cause is not known yet; each for at most a second."""
+        return len(self._lost)
+
+    def holds(self, slot: int) -> bool:
+        """Return True if a worker should get no task yet: what its predecessor was processing may be poison."""
+        return any(lost.poison is not None and lost.worker.slot == slot for lost in self._lost.values())
+
+    def check(self, now_s: float) -> None:
+        """Stop waiting for exit codes that are overdue: the training loop may be waiting for the task."""
+        for token, lost in list(self._lost.items()):
+            if now_s > lost.until_s:
+                self._pool.exits.pop(token, None)
+                self._on_exit_code(token, None)
+
+    def _on_exit_code(self, token: int, code: int | None) -> None:
+        lost = self._lost.get(token)
+        if lost is not None:
+            lost.code, lost.is_over = code, True
+        # Order: as they were lost. The second loss at a sample may end the epoch; the first is reported before it.
+        while self._lost and (first := next(iter(self._lost.values()))).is_over:
+            del self._lost[first.worker.token]
+            self._explain(first, first.code)
+
+    def _explain(self, lost: _Lost, code: int | None) -> None:
+        """Report and record why a worker was lost, and decide about the task it was processing."""
+        worker, poison = lost.worker, lost.poison
+        finding = self._watch.exit_of(worker, code)
+        if finding.cause is Cause.ORPHANED:
+            # It was killed together with its fork server: neither its task nor its startup is to blame.
+            if lost.at is not None:
+                self._task_table.forgive(lost.at)
+            if poison is not None:
+                self._task_table.retry(poison.step, self._task_table.task(poison.step))
+                poison = None
+        else:
+            self._pool.early_exits[worker.slot] += worker.exited_early
+        self._restarts += 1
+        self._losses_without_progress += 1
+        retried, given_up = "another worker redoes its batches", "it is the second worker lost there"
+        self._watch.lost(worker, finding, retried if poison is None else given_up)
+        if poison is not None:
+            self._poisoned(poison, worker, finding)
+        too_often = self._losses_without_progress > max(_MAX_LOSSES_WITHOUT_PROGRESS, 3 * self._pool.config.num_workers)
+        if self._pool.cannot_start or too_often or self._restarts > self._pool.config.max_restarts:
+            self._pool.fatal = self._hopeless(worker, finding)
+
+    def _poisoned(self, poison: Poison, worker: WorkerHandle, finding: Finding) -> None:
+        task = self._task_table.task(poison.step)
+        place = self._watch.sample(worker)
+        if poison.position < 0:
+            place = self._source.name(task, _batch_of(worker.record), -1)
+        attempts = max(2, self._task_table.num_losses(poison.step))
+        error = fault_error(finding, worker=worker.name, step=poison.step, place=place, attempts=attempts)
+        can_skip = poison.position >= 0 and not isinstance(task.what, Shard)
+        if can_skip and self._pool.config.on_error == "skip":
+            self._history.skip(Skip(sample=place, reason=error.message, epoch=self._number, step=poison.step))
+            self._task_table.retry(poison.step, task._replace(skip=(*task.skip, poison.position)))
+            return
+        if can_skip:
+            error.retry = (task, poison.position)
+        self._task_table.fail(poison.step, error)
+        self._source.give_up(worker.slot)
+
+    def _hopeless(self, worker: WorkerHandle, finding: Finding) -> WorkerDied:
+        start = self._pool.cannot_start
+        why = "before they could start" if start else f"{self._restarts} times in this epoch"
+        return WorkerDied(
+            f"workers were lost {why}; the last was {worker.name}, which {finding.title} "
+            f"at {self._watch.describe(worker)}{lines_of(finding)}",
+            hint=finding.hint
+            if start
+            else f"{finding.hint} Set max_restarts= to change how many lost workers are replaced",
+            worker=worker.slot,
+            cause=finding.cause.value,
+        )

@@ -11,8 +11,7 @@ from antifreeze.diagnosis import History, StallLimits
 from antifreeze.ipc import Heartbeat, Stage
 from antifreeze.pool._task_sources import IndexTasks
 from antifreeze.pool._task_table import TaskTable
-from antifreeze.pool._worker_failures import WorkerFailures
-from antifreeze.pool._worker_watch import WorkerWatch
+from antifreeze.pool._worker_watch import WorkerFailures, WorkerWatch
 
 KILLED = -9
 RECORD = Heartbeat(since_s=1, stage=Stage.FETCH, step=0, sample=-3, position=1, slowest_s=0, num_samples=1, name="")
@@ -28,7 +27,7 @@ def member_of(slot: int) -> Any:
         finding=None,
         sample=None,
         exited_early=False,
-        read_stacks=lambda: "",
+        stacks=-1,
     )
 
 
@@ -40,7 +39,7 @@ def test_the_second_at_a_place_does_not_end_the_epoch_before_the_first_is_told_o
     found = source.next()
     assert found is not None
     task_table.add(*found)
-    watch = WorkerWatch(StallLimits(), history, lambda record: source.name(task_table.task(0), "", record.position))
+    watch = WorkerWatch(StallLimits(), source, task_table, history)
     failures = WorkerFailures(pool, source, task_table, watch, history, 0)
     for slot in (1, 0):
         task_table.give(slot, 1)

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from antifreeze.pool._lineage import _IMPORT_TIMEOUT_S, ForkProcess, Lineage
-from antifreeze.pool._template import _MAX_ROUNDS, ExtraModules, Template
+from antifreeze.pool._template import _IMPORT_TIMEOUT_S, _MAX_ROUNDS, ExtraModules, ForkProcess, Lineage, Template
 
 
 def a_template() -> Template:
