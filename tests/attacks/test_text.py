@@ -24,8 +24,7 @@ from antifreeze.core import HIDDEN, Location, clean_block, get_logger, one_line
 from antifreeze.core._text import is_clean
 from antifreeze.diagnosis import Cause, Finding, Frame, Report, Restart, Skip
 from antifreeze.distributed import RankStatus
-from antifreeze.distributed._rank_judge import Change, RankEvent, RankProblem, RankVerdict
-from antifreeze.distributed._rank_messages import say
+from antifreeze.distributed._rank_judge import Change, RankEvent, RankProblem, RankVerdict, say
 from antifreeze.distributed._record import RankRecord, decode, encode, from_json, make_record, to_json
 from antifreeze.doctor._terminal import Paper
 from antifreeze.doctor.command import main

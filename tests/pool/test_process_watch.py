@@ -15,8 +15,9 @@ from antifreeze.diagnosis import (
     loading_still_s,
     loading_warn_s,
 )
+from antifreeze.ipc import Channel, pair
 from antifreeze.pool import _process_watch
-from antifreeze.pool._process_watch import ServerWatch
+from antifreeze.pool._servers import Server
 
 LOOK_S = 0.5
 
@@ -26,7 +27,7 @@ class Silent:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, limits: StallLimits) -> None:
         self.now_s, self.cpu_s, self.moves = 1000.0, 0.0, False
-        self.limits, self.server = limits, ServerWatch(7)
+        self.limits, self.server = limits, Server("the fork server", Channel(pair()[0]), pid=7)
         monkeypatch.setattr(_process_watch.time, "monotonic", lambda: self.now_s)
         monkeypatch.setattr(_process_watch, "read_counters", self.counters)
         monkeypatch.setattr(_process_watch, "read_proc", lambda _pid: ProcSnapshot(state="D", syscall="read"))
@@ -39,7 +40,8 @@ class Silent:
         """Look on for a while; return what was found when it was called stuck."""
         end_s = self.now_s + seconds
         while self.now_s < end_s:
-            found = self.server.stall(self.limits, is_asked=is_asked)
+            self.server.num_pending = int(is_asked)
+            found = self.server.stall(self.limits)
             if found is not None:
                 return found
             self.now_s += LOOK_S
@@ -98,7 +100,7 @@ def test_one_that_workers_can_do_without_is_not_said_to_hold_them_up(
     silent: Silent, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is ended, and not replaced."""
-    silent.server = ServerWatch(7, is_awaited=False)
+    silent.server.is_awaited = False
     assert silent.watch(loading_still_s(silent.limits) + 5 * LOOK_S) is not None
 
     assert "workers are started without it" in caplog.messages[0]

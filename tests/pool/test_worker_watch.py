@@ -33,22 +33,22 @@ def member_of(slot: int) -> Any:
 
 def test_the_second_at_a_place_does_not_end_the_epoch_before_the_first_is_told_of() -> None:
     """Exit codes come in any order, and the error that follows from the second ends everything."""
-    config = SimpleNamespace(num_workers=2, max_restarts=100, on_error="raise")
-    pool: Any = SimpleNamespace(config=config, exits={}, early_exits=Counter(), cannot_start=False, fatal=None)
+    config = SimpleNamespace(num_workers=2, limits=StallLimits(), max_restarts=100, on_error="raise")
+    pool: Any = SimpleNamespace(config=config, early_exits=Counter(), cannot_start=False, fatal=None)
     source, task_table, history = IndexTasks(iter([[7, 13]]), epoch=0, seed=0, dataset="D"), TaskTable(2), History(2, 2)
     found = source.next()
     assert found is not None
     task_table.add(*found)
-    watch = WorkerWatch(StallLimits(), source, task_table, history)
+    watch = WorkerWatch(pool, source, task_table, history)
     failures = WorkerFailures(pool, source, task_table, watch, history, 0)
     for slot in (1, 0):
         task_table.give(slot, 1)
         failures.lost(member_of(slot))
 
-    pool.exits.pop(0)(KILLED)
+    failures.on_exit_code(0, KILLED)
     assert task_table.take() is None
     assert failures.unexplained == 2
-    pool.exits.pop(1)(KILLED)
+    failures.on_exit_code(1, KILLED)
 
     assert [restart.worker for restart in history.restarts] == [1, 0]
     assert {restart.sample for restart in history.restarts} == {"sample 13 of D"}

@@ -45,8 +45,16 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from antifreeze.core import get_logger, pid_namespace, stat_of
 from antifreeze.distributed._rank_discovery import distributed_module, local_rank_of
-from antifreeze.distributed._rank_judge import RankProblem, RankVerdict, Told, concerning, judge
-from antifreeze.distributed._rank_messages import LogThrottle, say, say_store
+from antifreeze.distributed._rank_judge import (
+    LogThrottle,
+    RankProblem,
+    RankVerdict,
+    Told,
+    concerning,
+    judge,
+    say,
+    say_store,
+)
 from antifreeze.distributed._record import (
     RankRecord,
     RankStatus,

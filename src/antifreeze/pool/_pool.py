@@ -37,7 +37,6 @@ import sys
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -48,7 +47,7 @@ from antifreeze.pool._failures import no_descriptors, user_error
 from antifreeze.pool._supervisor import WakeupPipe, the_supervisor
 from antifreeze.pool._template import Template, Templates
 from antifreeze.pool._worker_handle import WorkerEvent, WorkerHandle, WorkerState, make_worker
-from antifreeze.worker import Cancel, Environment, Failure, Ready, Result, Results, Start, Task
+from antifreeze.worker import Cancel, Environment, Failure, Ready, Result, Results, Start
 
 GRACE_S = 1.0
 """How long a worker may take to finish its current task when its loader ends."""
@@ -81,6 +80,7 @@ class TaskDispatcher(Protocol):
 
     def on_result(self, slot: int, result: Result, worker: WorkerHandle) -> bool: ...
     def on_worker_lost(self, worker: WorkerHandle) -> None: ...
+    def on_exit_code(self, token: int, code: int | None) -> None: ...
     def assign(self) -> None: ...
     def check(self) -> None: ...
 
@@ -117,8 +117,6 @@ class Pool:
         """Numbers for the epochs that use these workers; an epoch that resumes after an error gets a new number."""
         self.cancelled: deque[int] = deque()
         """Runs that were abandoned and whose cancellation has not been sent to the workers yet."""
-        self.exits: dict[int, Callable[[int | None], None]] = {}
-        """Callbacks that receive the exit code of a worker, by token."""
         self.shard_ends: dict[int, bytes] = {}
         """Dataset states at the end of the last iteration of each shard, by slot; used by persistent workers."""
 
@@ -201,8 +199,8 @@ class Pool:
                 while self._receive_from(worker):  # Order: first, so that results it had sent are not lost
                     pass
                 self.lose(worker)
-            if (on_exit_code := self.exits.pop(token, None)) is not None:
-                on_exit_code(code)
+            if (dispatcher := self.dispatcher) is not None:
+                dispatcher.on_exit_code(token, code)
             if (gone := self._gone.pop(token, None)) is not None:
                 gone.close()
         self.wake()
@@ -285,11 +283,6 @@ class Pool:
             if other is not None and other.state is not WorkerState.READY:
                 self._end(other, 0)
                 self.spawn(slot)
-
-    def give(self, worker: WorkerHandle, tasks: list[Task]) -> None:
-        """Send tasks to a worker. Needs the lock."""
-        with contextlib.suppress(Closed):  # the next receive reports the loss
-            worker.send(tasks)
 
     # -- losses ----------------------------------------------------------------------------------------------------
 

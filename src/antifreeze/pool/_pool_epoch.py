@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Any, NamedTuple
 
 from antifreeze.core import AntifreezeError, Location, NotPicklable, get_logger
 from antifreeze.diagnosis import Finding, History, Skip
 from antifreeze.distributed import Trouble
-from antifreeze.ipc import Inbox, Packed, Stage, unpack
+from antifreeze.ipc import Closed, Inbox, Packed, unpack
 from antifreeze.pool._failures import Decide, can_go_on, timed_out, user_error
 from antifreeze.pool._pool import Pool
 from antifreeze.pool._prefetch import PrefetchTuner
 from antifreeze.pool._task_sources import TaskSource
 from antifreeze.pool._task_table import TaskTable
 from antifreeze.pool._worker_handle import WorkerHandle, WorkerState
-from antifreeze.pool._worker_watch import Charge, WorkerFailures, WorkerWatch
+from antifreeze.pool._worker_watch import WorkerFailures, WorkerWatch
 from antifreeze.worker import Result, Shard, Task, UserError, failure_of
 
 logger = get_logger()
@@ -51,9 +52,10 @@ class PoolEpoch:
         self.history, self._number, self._decide = history, number, decide
         self.run = next(pool.runs)
         """Number carried by this epoch's tasks, so that late results of earlier runs can be recognized."""
-        self._watch = WorkerWatch(pool.config.limits, source, task_table, history)
+        self._watch = WorkerWatch(pool, source, task_table, history)
         self.began_s = self._watch.began_s
         self._failures = WorkerFailures(pool, source, task_table, self._watch, history, number)
+        self.on_exit_code = self._failures.on_exit_code
         self._retiring: dict[int, Finding] = {}
         self._waiting_since_s: float | None = None
         self.checked_s = 0.0
@@ -181,7 +183,8 @@ class PoolEpoch:
         for worker in [m for m in self._pool.workers if m is not None and given.get(m.slot)]:
             tasks = [task for task in (self._prepared(t, worker) for t in given[worker.slot]) if task is not None]
             if tasks:
-                self._pool.give(worker, tasks)
+                with contextlib.suppress(Closed):  # the next receive reports the loss
+                    worker.send(tasks)
 
     def _can_work(self, worker: WorkerHandle) -> bool:
         if worker.state is not WorkerState.READY or worker.slot in self._retiring:
@@ -255,12 +258,10 @@ class PoolEpoch:
         """Detect stalled, leaking and lost workers."""
         now_s = self.checked_s = time.monotonic()
         waiting_s = now_s - self._waiting_since_s if self._waiting_since_s is not None else 0.0
-        workers = [m for m in self._pool.workers if m is not None]
-        charges = {m.slot: Charge(self._task_table.load(m.slot), self._attempts(m)) for m in workers}
-        for worker, finding in self._watch.judge(workers, charges, waiting_s):
+        for worker, finding in self._watch.judge(waiting_s):
             worker.kill(finding)
             self._pool.lose(worker)
-        for worker, finding in self._watch.leaking(workers, self._pool.config.memory_limit):
+        for worker, finding in self._watch.leaking():
             self._retiring.setdefault(worker.slot, finding)
         self._retire()
         self._failures.check(now_s)
@@ -279,12 +280,6 @@ class PoolEpoch:
         # The earliest batch is the one that is waited for. A worker that has no step yet is still starting.
         worker, record = min(busy, key=lambda pair: (pair[1].step < 0, pair[1].step, pair[1].since_s))
         return self._watch.place(worker, record), self._watch.stalls.last()
-
-    def _attempts(self, worker: WorkerHandle) -> int:
-        record = worker.record
-        if record.stage in (Stage.STARTED, Stage.LOAD, Stage.INIT):
-            return self._pool.early_exits[worker.slot]
-        return self._task_table.num_losses(record.step)
 
     def _retire(self) -> None:
         """Replace leaking workers once they have returned all their tasks."""

@@ -27,32 +27,23 @@ import os
 import time
 from typing import NamedTuple
 
-from antifreeze.core import Deadline, Lines, get_logger, one_line
+from antifreeze.core import Deadline
 from antifreeze.diagnosis import (
     Counters,
     Finding,
     ProcSnapshot,
-    StallLimits,
     evidence_of,
     find_cause,
-    loading_s,
-    loading_still_s,
-    loading_warn_s,
     parse_stack,
     read_counters,
     read_proc,
 )
-from antifreeze.pool._failures import lines_of
 from antifreeze.worker import DUMP_SIGNAL
-
-logger = get_logger()
 
 LOOK_S = 0.5
 """Looks are this far apart."""
 _APART_S = 0.3
 """Two looks that are compared for evidence are at least this far apart."""
-_AWAY_GRACE_S = 3.0
-"""If a server was not looked at for this long, it is our own process that was suspended."""
 _DUMP_TIMEOUT_S = 0.5
 _STACK_NBYTES = 1 << 16
 _CANNOT_DUMP = ("T", "t", "D", "Z")
@@ -134,53 +125,6 @@ class ProcessWatch:
 
     def _look(self, now_s: float) -> _Look:
         return _Look(now_s, read_counters(self._pid, alone=not self._with_children), read_proc(self._pid))
-
-
-class ServerWatch:
-    """Warns of a fork server or template that does not answer, and says when to replace it.
-
-    It is judged while something is asked of it. It only imports and loads; what it has forked says nothing about it,
-    unless it runs user code.
-    """
-
-    def __init__(self, pid: int, title: str = "the fork server", stacks: int = -1, *, is_awaited: bool = True) -> None:
-        self._pid = pid
-        self._title = title
-        self._stacks = stacks
-        self._is_awaited = is_awaited
-        self._runs_user_code = stacks >= 0
-        self._watch: ProcessWatch | None = None
-        self._has_warned = False
-
-    def stall(self, limits: StallLimits, *, is_asked: bool) -> Finding | None:
-        """Return why it does not answer, once it has made no progress for too long; warn before that."""
-        now_s, watch = time.monotonic(), self._watch
-        if not is_asked:
-            self._watch = None
-            return None
-        if watch is None or now_s - watch.at_s > _AWAY_GRACE_S:
-            self._watch = ProcessWatch(self._pid, self._stacks, with_children=self._runs_user_code)
-            self._has_warned = False
-            return None
-        watch.observe(now_s)
-        still_s, asked_s = now_s - watch.moved_s, now_s - watch.since_s
-        is_stuck = still_s > loading_still_s(limits, runs_user_code=self._runs_user_code) or asked_s > loading_s(limits)
-        if not is_stuck and (self._has_warned or still_s <= loading_warn_s(limits)):
-            return None
-        finding = watch.find_cause("load")
-        self._warn(finding, asked_s, still_s, is_stuck=is_stuck)
-        return finding if is_stuck else None
-
-    def _warn(self, finding: Finding, asked_s: float, still_s: float, *, is_stuck: bool) -> None:
-        what = f"{self._title} (pid {self._pid}) has not answered for {asked_s:.0f} s"
-        what += f" and has made no progress for {still_s:.0f} s" if still_s >= 1 else ""
-        if self._is_awaited:
-            then = "it is replaced" if is_stuck else "no worker can be started"
-        else:
-            then = "it is ended" if is_stuck else "workers are started without it"
-        rest = Lines("" if self._has_warned else f"{lines_of(finding)}\n  hint: {one_line(finding.hint)}")
-        logger.warning("antifreeze: %s: it %s; %s%s", what, finding.title, then, rest)
-        self._has_warned = True
 
 
 def ask_for_stacks(pid: int, stacks: int) -> str:

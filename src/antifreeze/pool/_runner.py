@@ -199,7 +199,6 @@ class PoolRunner:
             with pool.lock:
                 # Order: before the task table is used again, which must no longer see events of these workers.
                 pool.dispatcher = None
-                pool.exits.clear()
             _release_pool(pool, run, keep and not for_good)
         self._release = self._epoch = None
         self._task_table.reclaim()

@@ -13,9 +13,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from antifreeze.core import Location, WorkerDied, get_logger
 from antifreeze.diagnosis import (
@@ -26,7 +24,6 @@ from antifreeze.diagnosis import (
     History,
     Restart,
     Skip,
-    StallLimits,
     decide,
     find_cause,
     loading_s,
@@ -58,17 +55,10 @@ _OVER_GRACE_S = 5.0
 """How long other ranks can still see a stall that is over."""
 _EXIT_TIMEOUT_S = 1.0
 _MAX_LOSSES_WITHOUT_PROGRESS = 10
+_STARTING = (Stage.STARTED, Stage.LOAD, Stage.INIT)
 _numbers = itertools.count(1)
 
 Found = tuple[WorkerHandle, Finding]
-
-
-class Charge(NamedTuple):
-    """What a worker has been given."""
-
-    tasks: int
-    attempts: int
-    """How many workers its current task has cost before."""
 
 
 @dataclass(slots=True)
@@ -124,11 +114,9 @@ class Stalls:
 class WorkerWatch:
     """Judges the workers of a pool. Called with the pool's lock held."""
 
-    def __init__(self, limits: StallLimits, source: TaskSource, task_table: TaskTable, history: History) -> None:
-        self._limits = limits
-        self._source = source
-        self._task_table = task_table
-        self._history = history
+    def __init__(self, pool: Pool, source: TaskSource, task_table: TaskTable, history: History) -> None:
+        self._pool, self._limits = pool, pool.config.limits
+        self._source, self._task_table, self._history = source, task_table, history
         self._silent: dict[int, _Silence] = {}
         self.stalls = Stalls(history)
         self._waiting_s = 0.0
@@ -139,17 +127,17 @@ class WorkerWatch:
         self.slowest_s = 0.0
         self.num_samples = 0
 
-    def judge(self, workers: Iterable[WorkerHandle], charges: dict[int, Charge], waiting_s: float) -> list[Found]:
+    def judge(self, waiting_s: float) -> list[Found]:
         """Return the workers to be replaced, and why; warn of those that keep the trainer waiting."""
         now_s, self._waiting_s = time.monotonic(), waiting_s
         if now_s - self._judged_s > _AWAY_GRACE_S:
             self._back_s = now_s
         self._judged_s = now_s
         beats, by_slot = [], {}
-        for worker in workers:
-            if worker.pid and worker.state in (WorkerState.LOADING, WorkerState.READY):
+        for worker in self._pool.workers:
+            if worker is not None and worker.pid and worker.state in (WorkerState.LOADING, WorkerState.READY):
                 by_slot[worker.slot] = worker
-                beats.append(self._beat(worker, charges[worker.slot], waiting_s, now_s))
+                beats.append(self._beat(worker, waiting_s, now_s))
         to_kill, to_warn_of = decide(beats, self._limits, self.slowest_s, self.num_samples)
         # Order: the cure first. To write a warning, evidence is gathered, and that takes time.
         stuck = [(by_slot[slot], self._find(by_slot[slot])) for slot in to_kill]
@@ -160,14 +148,14 @@ class WorkerWatch:
                 self._warn(worker, finding)
         return stuck
 
-    def _beat(self, worker: WorkerHandle, charge: Charge, waiting_s: float, now_s: float) -> Beat:
+    def _beat(self, worker: WorkerHandle, waiting_s: float, now_s: float) -> Beat:
         record = worker.record
         self.slowest_s = max(self.slowest_s, record.slowest_s)
         self.num_samples = max(self.num_samples, record.num_samples)
         since_s = max(record.since_s, worker.asked_s, self._back_s)
         silent_s = now_s - since_s
         # A worker that calls itself idle while it has tasks does not run: it would have read them.
-        working = record.stage.working or charge.tasks > 0
+        working = record.stage.working or self._task_table.load(worker.slot) > 0
         if not working or silent_s < min(LOOK_S, warn_after_s(self._limits) / 4):
             self._silent.pop(worker.token, None)
             return Beat(worker=worker.slot, silent_s=silent_s, working=working)
@@ -183,10 +171,16 @@ class WorkerWatch:
             stopped=watch.state == "T",
             traced=watch.state == "t",
             moves=now_s - watch.moved_s < _MOVES_S,
-            attempts=charge.attempts,
+            attempts=self._attempts(worker, record),
             waiting_s=waiting_s,
             warned=silence.warnings,
         )
+
+    def _attempts(self, worker: WorkerHandle, record: Heartbeat) -> int:
+        """Return how many workers its current task, or its start, has cost before."""
+        if record.stage in _STARTING:
+            return self._pool.early_exits[worker.slot]
+        return self._task_table.num_losses(record.step)
 
     def _observe(self, worker: WorkerHandle, record: Heartbeat, now_s: float) -> _Silence:
         silence = self._silent.get(worker.token)
@@ -265,16 +259,15 @@ class WorkerWatch:
             )
         )
 
-    def leaking(self, workers: Iterable[WorkerHandle], limit: int | None) -> list[Found]:
+    def leaking(self) -> list[Found]:
         """Return workers that hold more memory than the limit, and twice what they began with."""
-        now_s = time.monotonic()
+        now_s, limit = time.monotonic(), self._pool.config.memory_limit
         if now_s - self._memory_s < _MEMORY_INTERVAL_S:
             return []
         self._memory_s = now_s
         found = []
-        for worker in workers:
-            nbytes = rss_of(worker.pid) if worker.pid and worker.state is WorkerState.READY else 0
-            if not nbytes:
+        for worker in self._pool.workers:
+            if worker is None or worker.state is not WorkerState.READY or not (nbytes := rss_of(worker.pid)):
                 continue
             self._history.memory[worker.slot] = nbytes
             first = self._first_nbytes.setdefault(worker.token, nbytes)
@@ -354,7 +347,7 @@ class WorkerFailures:
         """Requeue a lost worker's tasks, and find out why it was lost."""
         record, worker.sample = worker.record, self._watch.sample(worker)  # Order: while its tasks are known
         at = None
-        if record.stage.working and record.stage not in (Stage.STARTED, Stage.LOAD, Stage.INIT) and record.step >= 0:
+        if record.stage.working and record.stage not in _STARTING and record.step >= 0:
             at = (record.step, record.position, int(record.stage))
         poison = self._task_table.lost(worker.slot, at)
         lost = _Lost(worker, at, poison, time.monotonic() + _EXIT_TIMEOUT_S)
@@ -362,7 +355,6 @@ class WorkerFailures:
             self._explain(lost, None)
         else:
             self._lost[worker.token] = lost
-            self._pool.exits[worker.token] = lambda code: self._on_exit_code(worker.token, code)
 
     @property
     def unexplained(self) -> int:
@@ -377,10 +369,10 @@ class WorkerFailures:
         """Stop waiting for exit codes that are overdue: the training loop may be waiting for the task."""
         for token, lost in list(self._lost.items()):
             if now_s > lost.until_s:
-                self._pool.exits.pop(token, None)
-                self._on_exit_code(token, None)
+                self.on_exit_code(token, None)
 
-    def _on_exit_code(self, token: int, code: int | None) -> None:
+    def on_exit_code(self, token: int, code: int | None) -> None:
+        """Record how a worker exited, and explain the losses that are known up to here."""
         lost = self._lost.get(token)
         if lost is not None:
             lost.code, lost.is_over = code, True
