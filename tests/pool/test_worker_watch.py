@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from antifreeze.core import WorkerDied
-from antifreeze.diagnosis import History, StallLimits
+from antifreeze.diagnosis import History
 from antifreeze.ipc import Heartbeat, Stage
 from antifreeze.pool._task_sources import IndexTasks
 from antifreeze.pool._task_table import TaskTable
@@ -33,7 +33,7 @@ def member_of(slot: int) -> Any:
 
 def test_the_second_at_a_place_does_not_end_the_epoch_before_the_first_is_told_of() -> None:
     """Exit codes come in any order, and the error that follows from the second ends everything."""
-    config = SimpleNamespace(num_workers=2, limits=StallLimits(), max_restarts=100, on_error="raise")
+    config = SimpleNamespace(num_workers=2, stall_limit_s=None, max_restarts=100, on_error="raise")
     pool: Any = SimpleNamespace(config=config, early_exits=Counter(), cannot_start=False, fatal=None)
     source, task_table, history = IndexTasks(iter([[7, 13]]), epoch=0, seed=0, dataset="D"), TaskTable(2), History(2, 2)
     found = source.next()

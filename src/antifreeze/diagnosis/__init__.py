@@ -5,7 +5,6 @@ from antifreeze.diagnosis._findings import STARTING, Evidence, Finding, ProcSnap
 from antifreeze.diagnosis._history import History, SkipLog, open_skip_log
 from antifreeze.diagnosis._policy import (
     Beat,
-    StallLimits,
     decide,
     loading_s,
     loading_still_s,
@@ -41,7 +40,6 @@ __all__ = [
     "STARTING",
     "Skip",
     "SkipLog",
-    "StallLimits",
     "Target",
     "TargetKind",
     "advice",

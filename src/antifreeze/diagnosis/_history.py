@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from antifreeze.core import ConfigError, get_logger, one_line, open_to_append, write_all
-from antifreeze.diagnosis._policy import StallLimits, warn_after_s
+from antifreeze.diagnosis._policy import warn_after_s
 from antifreeze.diagnosis._report import MAX_SKIPS, STAGES, Report, Restart, Skip
 
 logger = get_logger()
@@ -131,7 +131,7 @@ class History:
             "step": self.batches - first,
             "waited_s": now_s - asked_s if waits and asked_s is not None else 0.0,
             "idle_s": now_s - (left_s if left_s is not None else asked_s if asked_s is not None else now_s),
-            "warn_s": warn_after_s(StallLimits(stall_limit_s=stall_limit_s)),
+            "warn_s": warn_after_s(stall_limit_s),
         }
         return progress if stall_limit_s is None else progress | {"silent_s": stall_limit_s}
 

@@ -248,13 +248,8 @@ def say(
 ) -> Lines:
     """Return the text of a warning on rank ``rank``, which has taken no batch for ``idle_s``.
 
-    Args:
-        event: what has happened.
-        rank: the rank that logs it.
-        world_size: the number of ranks.
-        idle_s: how long the rank that logs it has taken no batch.
-        state: the letter of the process that the event is about, ``gone``, or None where it cannot be seen.
-        store: the address of the job's store, if it is the store that does not answer.
+    ``state`` is the letter of the process that the event is about, ``gone``, or None where it cannot be seen; ``store``
+    the address of the job's store, if it is the store that does not answer.
     """
     now = None if event.now is None else _clean(event.now)
     event = event._replace(verdict=event.verdict._replace(record=_clean(event.verdict.record)), now=now)

@@ -7,7 +7,6 @@ from typing import Any
 
 from antifreeze.core import ConfigError
 from antifreeze.datasets import parse_limit
-from antifreeze.diagnosis import StallLimits
 
 
 def split_on_error(on_error: object) -> tuple[str, Callable[[Any], Any] | None]:
@@ -41,7 +40,7 @@ def default_memory_limit(limit: int | str | None, num_workers: int) -> int:
     return parse_limit(None) * 4 // max(1, num_workers)  # half of what there is, for all of them
 
 
-def checked_limits(stall_limit: float | None) -> StallLimits:
+def checked_stall_limit(stall_limit: float | None) -> float | None:
     """Return how long a worker may stall."""
     number = isinstance(stall_limit, int | float) and not isinstance(stall_limit, bool)
     if stall_limit is not None and not (number and 0 < stall_limit < float("inf")):
@@ -50,7 +49,7 @@ def checked_limits(stall_limit: float | None) -> StallLimits:
             hint="leave it out for a limit that adapts to how long samples take",
             argument="stall_limit",
         )
-    return StallLimits(stall_limit_s=stall_limit)
+    return stall_limit
 
 
 def checked_restarts(max_restarts: int) -> int:

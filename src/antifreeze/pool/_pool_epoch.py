@@ -80,10 +80,10 @@ class PoolEpoch:
                 if isinstance(outcome, AntifreezeError):
                     self._raise(outcome)
                     continue
-                if not any(m is not None and m.state is WorkerState.READY for m in self._pool.workers):
+                if not any(worker.state is WorkerState.READY for worker in self._pool.present):
                     began_s = time.monotonic()  # startup does not count: imports may take longer than any batch
                 if timeout_s and time.monotonic() - began_s > timeout_s:
-                    at = [f"{m.name} is at {self._watch.describe(m)}" for m in self._pool.workers if m is not None]
+                    at = [f"{worker.name} is at {self._watch.describe(worker)}" for worker in self._pool.present]
                     raise timed_out(timeout_s, at)
                 self._pool.wait(_WAIT_INTERVAL_S)
         finally:
@@ -118,7 +118,7 @@ class PoolEpoch:
         return END if done else None
 
     def _is_any_starting(self) -> bool:
-        return any(m and m.state in (WorkerState.REQUESTED, WorkerState.LOADING) for m in self._pool.workers)
+        return any(m.state in (WorkerState.REQUESTED, WorkerState.LOADING) for m in self._pool.present)
 
     def _open(self, batch: Batch) -> Any:
         result = batch.result
@@ -170,9 +170,7 @@ class PoolEpoch:
         quota, load = self._tuner.quota, self._task_table.load
         max_tasks = max(1, quota // 2) if self._is_any_starting() else quota
         room, some = min(max_tasks, self._tuner.room), max(1, quota // 8)
-        free = [
-            m for m in self._pool.workers if m is not None and load(m.slot) + room <= max_tasks and self._can_work(m)
-        ]
+        free = [m for m in self._pool.present if load(m.slot) + room <= max_tasks and self._can_work(m)]
         given: dict[int, list[Task]] = {}
         while free:
             for worker in sorted(free, key=lambda m: load(m.slot)):
@@ -180,8 +178,9 @@ class PoolEpoch:
                 if not tasks:
                     free.remove(worker)
                 given.setdefault(worker.slot, []).extend(tasks)
-        for worker in [m for m in self._pool.workers if m is not None and given.get(m.slot)]:
-            tasks = [task for task in (self._prepared(t, worker) for t in given[worker.slot]) if task is not None]
+        for worker in self._pool.present:
+            prepared = [self._prepared(task, worker) for task in given.get(worker.slot, [])]
+            tasks = [task for task in prepared if task is not None]
             if tasks:
                 with contextlib.suppress(Closed):  # the next receive reports the loss
                     worker.send(tasks)
@@ -269,11 +268,11 @@ class PoolEpoch:
     @property
     def stall_limit_s(self) -> float | None:
         """The user's ``stall_limit_s``."""
-        return self._pool.config.limits.stall_limit_s
+        return self._pool.config.stall_limit_s
 
     def where(self) -> tuple[Location, Trouble | None]:
         """Return which worker the training loop is waiting for, and the last known stall. Needs no lock: read-only."""
-        workers = [(m, m.record) for m in self._pool.workers if m is not None]
+        workers = [(m, m.record) for m in self._pool.present]
         busy = [(m, r) for m, r in workers if r.stage.working or self._task_table.load(m.slot)]
         if not busy:
             return Location(), self._watch.stalls.last()

@@ -57,25 +57,20 @@ class _Look(NamedTuple):
 
 
 class ProcessWatch:
-    """Looks at one process, from the moment it is made. Used by one thread at a time."""
+    """Looks at one process, from the moment it is made. Used by one thread at a time.
+
+    ``stacks`` is the file that its ``faulthandler`` writes to, below 0 if there is none. With children, the programs
+    that it has started count as its progress; CPU time of ``noise_s`` between two looks does not.
+    """
 
     def __init__(self, pid: int, stacks: int, *, with_children: bool = True, noise_s: float = 0.0) -> None:
-        """Take the first look.
-
-        Args:
-            pid: the process.
-            stacks: the file that its ``faulthandler`` writes to; below 0 if there is none.
-            with_children: whether the programs that it has started count as its progress.
-            noise_s: CPU time between two looks that is not progress.
-        """
         self._pid = pid
         self._stacks = stacks
         self._with_children = with_children
         self._noise_s = noise_s
-        now_s = time.monotonic()
-        self.since_s = self.moved_s = now_s
+        self.since_s = self.moved_s = time.monotonic()
         self._before: _Look | None = None
-        self._last = self._look(now_s)
+        self._last = self._look(self.since_s)
 
     @property
     def state(self) -> str:
@@ -97,11 +92,7 @@ class ProcessWatch:
             self.moved_s = now_s
 
     def find_cause(self, stage: str) -> Finding:
-        """Return why the process makes no progress.
-
-        Args:
-            stage: the stage of its work that it is in, in the words of ``Evidence``.
-        """
+        """Return why the process makes no progress. ``stage`` is where it is, in the words of ``Evidence``."""
         text = "" if self.state in _CANNOT_DUMP else ask_for_stacks(self._pid, self._stacks)
         first = self._last
         if time.monotonic() - first.at_s < _APART_S and self._before is not None:
@@ -128,12 +119,7 @@ class ProcessWatch:
 
 
 def ask_for_stacks(pid: int, stacks: int) -> str:
-    """Return the stacks of all threads of a process, or nothing if it does not write them in time.
-
-    Args:
-        pid: the process; 0 if it has none yet.
-        stacks: the file that ``faulthandler`` of that process writes to; below 0 if there is none.
-    """
+    """Return the stacks of all threads of a process, or nothing if it does not write them in time."""
     if not pid or stacks < 0:
         return ""
     before = os.fstat(stacks).st_size

@@ -188,10 +188,7 @@ class PoolRunner:
         self.close(for_good=True)
 
     def close(self, *, for_good: bool = False) -> None:
-        """Release the workers; with ``for_good``, shut down persistent ones as well.
-
-        May be called twice. The next batch starts new workers.
-        """
+        """Release the workers; with ``for_good``, shut down persistent ones as well. May be called twice."""
         if self._watched is not None:
             self._watched.close()
         if self._release is not None and (parts := self._release.detach()) is not None:

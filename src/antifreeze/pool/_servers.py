@@ -16,7 +16,6 @@ from antifreeze.core import ConfigError, Deadline, Lines, children_of, get_logge
 from antifreeze.diagnosis import (
     Evidence,
     Finding,
-    StallLimits,
     find_cause,
     loading_s,
     loading_still_s,
@@ -117,7 +116,7 @@ class Server:
         self._stopped_since_s = self._stopped_since_s or time.monotonic()
         return time.monotonic() - self._stopped_since_s > _STOPPED_GRACE_S
 
-    def stall(self, limits: StallLimits) -> Finding | None:
+    def stall(self, limit_s: float | None) -> Finding | None:
         """Return why it does not answer, once it has made no progress for too long; warn before that.
 
         It is judged while something is asked of it. It only imports and loads; what it has forked says nothing about
@@ -133,8 +132,10 @@ class Server:
             return None
         watch.observe(now_s)
         still_s, asked_s = now_s - watch.moved_s, now_s - watch.since_s
-        is_stuck = still_s > loading_still_s(limits, runs_user_code=self._runs_user_code) or asked_s > loading_s(limits)
-        if not is_stuck and (self._has_warned or still_s <= loading_warn_s(limits)):
+        is_stuck = still_s > loading_still_s(limit_s, runs_user_code=self._runs_user_code) or asked_s > loading_s(
+            limit_s
+        )
+        if not is_stuck and (self._has_warned or still_s <= loading_warn_s(limit_s)):
             return None
         finding = watch.find_cause("load")
         self._warn(finding, asked_s, still_s, is_stuck=is_stuck)

@@ -34,7 +34,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import errno
-import math
 import os
 import select
 import threading
@@ -46,7 +45,6 @@ from functools import partial
 from typing import Any
 
 from antifreeze.core import AntifreezeError, get_logger
-from antifreeze.diagnosis import StallLimits
 from antifreeze.forkserver import Spawn
 from antifreeze.pool._failures import supervisor_failed
 from antifreeze.pool._template import Template
@@ -223,7 +221,7 @@ class Supervisor:
         self._wakeup.drain()
         for server in self._tree.servers():
             self._tree.receive(server)
-        self._tree.check(self._limits)
+        self._tree.check(self._stall_limit_s)
         while self._requests:
             self._requests.popleft()()
         if (error := self._tree.advance()) is not None:
@@ -231,10 +229,10 @@ class Supervisor:
         for pool in list(self._kept):
             pool.poll()
 
-    def _limits(self) -> StallLimits:
-        """Return the shortest limits of all pools."""
-        found = [pool.config.limits for pool in list(self._kept)]
-        return min(found, key=lambda limits: limits.stall_limit_s or math.inf, default=StallLimits())
+    def _stall_limit_s(self) -> float | None:
+        """Return the shortest limit of all pools."""
+        found = [pool.config.stall_limit_s for pool in list(self._kept)]
+        return min((limit_s for limit_s in found if limit_s is not None), default=None)
 
     def _fail_all_pools(self, error: AntifreezeError) -> None:
         """Notify all pools that no worker can be spawned."""

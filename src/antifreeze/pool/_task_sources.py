@@ -135,7 +135,6 @@ class IndexTasks(TaskSource):
         return IndexSteps(min(self._step, *missing[:1], self._over_until), self._over_until, missing)
 
     def is_ready(self) -> bool:
-        """True if the sampler can be advanced now."""
         return self._is_ready is None or self._is_ready()
 
     def prepare(self, task: Task, worker: WorkerHandle) -> Task:
@@ -145,7 +144,6 @@ class IndexTasks(TaskSource):
         return task if plain else worker.packed(task, what)
 
     def name(self, task: Task, sample: str, position: int) -> str:
-        """Return the sample and its dataset."""
         if not sample and position >= 0:
             sample = _sample_at(task.what, position)
         return f"{sample} of {self._dataset}" if sample else self._dataset
@@ -253,7 +251,6 @@ class ShardTasks(TaskSource):
         return task._replace(what=shard)
 
     def came_back(self, task: Task, result: Result, slot: int) -> DuplicateData | None:
-        """Record the progress of the shard."""
         self._asked |= result.asked
         if not self._in_order:
             self._arrivals[task.step] = self._num_arrivals = self._num_arrivals + 1
@@ -268,7 +265,6 @@ class ShardTasks(TaskSource):
         return self._compare(slot, result.fingerprint) if task.what.number == 0 else None
 
     def consume(self, result: Result) -> None:
-        """Record the progress of the shard as delivered."""
         number, slot = divmod(result.step, self._num_workers)
         self._under_way[slot].discard(number)
         self._turn = result.step if self._in_order else self._arrivals.pop(result.step, self._turn)
@@ -285,11 +281,9 @@ class ShardTasks(TaskSource):
         return tuple(self._taken)
 
     def name(self, task: Task, sample: str, position: int) -> str:  # noqa: ARG002
-        """Return the sample and its dataset."""
         return f"{sample} of {self._dataset}" if sample else self._dataset
 
     def is_over(self, slot: int | None) -> bool:
-        """Return True if the shard of ``slot`` is exhausted."""
         return slot in self._over
 
     def beginning(self) -> tuple[ShardProgress, ...]:

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from antifreeze.core import AntifreezeError, get_logger, seconds
-from antifreeze.diagnosis import Cause, Finding, StallLimits
+from antifreeze.diagnosis import Cause, Finding
 from antifreeze.forkserver import Exited, Preloaded, Prepare, Prepared, Retire, Spawn, Spawned, Terminate, kill_group
 from antifreeze.ipc import Closed
 from antifreeze.pool._failures import lines_of, never_ready, no_descriptors
@@ -334,7 +334,7 @@ class Tree:
         if owner is not None:
             owner.on_exited(token, code)
 
-    def check(self, limits: Callable[[], StallLimits]) -> None:
+    def check(self, stall_limit_s: Callable[[], float | None]) -> None:
         """Detect servers that are stopped, gone, or stalled on a request."""
         now_s = time.monotonic()
         if now_s - self._checked_s < _CHECK_INTERVAL_S:
@@ -347,7 +347,7 @@ class Tree:
                 self._lose(server, None if server is self._root else Finding(cause=Cause.STOPPED, evidence_lines=()))
             elif server.closed_s is not None and now_s - server.closed_s > _CHECK_INTERVAL_S:
                 self._lose(server)
-            elif (finding := server.stall(limits())) is not None:
+            elif (finding := server.stall(stall_limit_s())) is not None:
                 self._lose(server, finding)
         self._retire_bases(now_s)
 

@@ -115,7 +115,7 @@ class WorkerWatch:
     """Judges the workers of a pool. Called with the pool's lock held."""
 
     def __init__(self, pool: Pool, source: TaskSource, task_table: TaskTable, history: History) -> None:
-        self._pool, self._limits = pool, pool.config.limits
+        self._pool, self._limit_s = pool, pool.config.stall_limit_s
         self._source, self._task_table, self._history = source, task_table, history
         self._silent: dict[int, _Silence] = {}
         self.stalls = Stalls(history)
@@ -134,11 +134,11 @@ class WorkerWatch:
             self._back_s = now_s
         self._judged_s = now_s
         beats, by_slot = [], {}
-        for worker in self._pool.workers:
-            if worker is not None and worker.pid and worker.state in (WorkerState.LOADING, WorkerState.READY):
+        for worker in self._pool.present:
+            if worker.pid and worker.state in (WorkerState.LOADING, WorkerState.READY):
                 by_slot[worker.slot] = worker
                 beats.append(self._beat(worker, waiting_s, now_s))
-        to_kill, to_warn_of = decide(beats, self._limits, self.slowest_s, self.num_samples)
+        to_kill, to_warn_of = decide(beats, self._limit_s, self.slowest_s, self.num_samples)
         # Order: the cure first. To write a warning, evidence is gathered, and that takes time.
         stuck = [(by_slot[slot], self._find(by_slot[slot])) for slot in to_kill]
         for worker in (by_slot[slot] for slot in to_warn_of):
@@ -156,12 +156,12 @@ class WorkerWatch:
         silent_s = now_s - since_s
         # A worker that calls itself idle while it has tasks does not run: it would have read them.
         working = record.stage.working or self._task_table.load(worker.slot) > 0
-        if not working or silent_s < min(LOOK_S, warn_after_s(self._limits) / 4):
+        if not working or silent_s < min(LOOK_S, warn_after_s(self._limit_s) / 4):
             self._silent.pop(worker.token, None)
             return Beat(worker=worker.slot, silent_s=silent_s, working=working)
         silence = self._observe(worker, record, now_s)
         watch = silence.watch
-        if record.stage is Stage.LOAD and silent_s < loading_s(self._limits):
+        if record.stage is Stage.LOAD and silent_s < loading_s(self._limit_s):
             # Imports are known to be slow: a cold disk, a large library. They are judged by whether they progress.
             silent_s = now_s - max(since_s, watch.moved_s)
         return Beat(
@@ -266,8 +266,8 @@ class WorkerWatch:
             return []
         self._memory_s = now_s
         found = []
-        for worker in self._pool.workers:
-            if worker is None or worker.state is not WorkerState.READY or not (nbytes := rss_of(worker.pid)):
+        for worker in self._pool.present:
+            if worker.state is not WorkerState.READY or not (nbytes := rss_of(worker.pid)):
                 continue
             self._history.memory[worker.slot] = nbytes
             first = self._first_nbytes.setdefault(worker.token, nbytes)
