@@ -13,6 +13,7 @@ from antifreeze.diagnosis._policy import (
 )
 from antifreeze.diagnosis._proc import (
     Counters,
+    Look,
     evidence_of,
     memory_groups,
     memory_limits,
@@ -33,6 +34,7 @@ __all__ = [
     "Finding",
     "Frame",
     "History",
+    "Look",
     "ProcSnapshot",
     "Report",
     "Restart",

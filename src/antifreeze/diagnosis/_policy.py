@@ -123,16 +123,12 @@ def warn_after_s(limit_s: float | None) -> float:
 
 def decide(beats: Iterable[Beat], limit_s: float | None, slowest_s: float, num_samples: int) -> Decision:
     """Return what to do about silent workers. ``slowest_s`` is the slowest sample so far, 0 if there is none."""
-    decision = Decision([], [])
+    decision, warn_s = Decision([], []), warn_after_s(limit_s)
     for beat in beats:
         if not beat.working:
             continue
         if beat.silent_s > patience_s(limit_s, beat, slowest_s, num_samples):
             decision.kill.append(beat.worker)
-        elif _warns(beat, warn_after_s(limit_s)):
+        elif beat.waiting_s >= warn_s and beat.silent_s >= warn_s * float(WARN_FACTOR) ** beat.warned:
             decision.warn.append(beat.worker)
     return decision
-
-
-def _warns(beat: Beat, after_s: float) -> bool:
-    return beat.waiting_s >= after_s and beat.silent_s >= after_s * float(WARN_FACTOR) ** beat.warned

@@ -15,7 +15,7 @@ import sys
 from dataclasses import dataclass, fields
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from antifreeze.core import PROC, children_of, children_of_thread, natural, pairs_of, read_proc_file, stat_of
 from antifreeze.diagnosis._findings import NO_TARGET, Evidence, ProcSnapshot, Target, TargetKind, words_of
@@ -58,7 +58,9 @@ def read_counters(pid: int, *, alone: bool = False, proc: Path = PROC) -> Counte
         stat = stat_of(member, proc=proc)
         if stat is not None:
             cpu_ticks += stat.cpu_ticks
-            moved_bytes += _moved_bytes(proc, member) + stat.page_faults * os.sysconf("SC_PAGE_SIZE")
+            counts = pairs_of(read_proc_file(proc / str(member) / "io"))
+            moved_bytes += _number(counts.get("rchar", "")) + _number(counts.get("wchar", ""))
+            moved_bytes += stat.page_faults * os.sysconf("SC_PAGE_SIZE")
     cpu_s = cpu_ticks / os.sysconf("SC_CLK_TCK")
     return Counters(state=own.state, cpu_s=cpu_s, moved_bytes=moved_bytes, rss_nbytes=rss_of(pid, proc=proc))
 
@@ -97,25 +99,26 @@ def read_proc(pid: int, tid: int | None = None, *, proc: Path = PROC) -> ProcSna
     )
 
 
-def evidence_of(
-    pid: int,
-    before: Counters | None,
-    after: Counters | None,
-    interval_s: float,
-    first_look: ProcSnapshot,
-    second_look: ProcSnapshot,
-    **known: Any,
-) -> Evidence:
-    """Return the evidence of counters and snapshots that were taken ``interval_s`` apart, with what else is known."""
+class Look(NamedTuple):
+    """What was seen of a process at one time."""
+
+    at_s: float
+    counters: Counters | None
+    snapshot: ProcSnapshot
+
+
+def evidence_of(pid: int, first: Look, second: Look, **known: Any) -> Evidence:
+    """Return the evidence of two looks, with what else is known."""
+    before, after, interval_s = first.counters, second.counters, second.at_s - first.at_s
     seen = after or before
     cpu_s = after.cpu_s - before.cpu_s if before and after else 0.0
     moved_bytes = after.moved_bytes - before.moved_bytes if before and after else 0
-    where = {field.name: getattr(second_look, field.name) for field in fields(ProcSnapshot)}
+    where = {field.name: getattr(second.snapshot, field.name) for field in fields(ProcSnapshot)}
     return Evidence(
         pid=pid,
         cpu_share=max(0.0, cpu_s / interval_s) if interval_s > 0 else 0.0,
         moved_bytes=max(0, moved_bytes),
-        changing=_changing(first_look, second_look),
+        changing=_changing(first.snapshot, second.snapshot),
         rss_nbytes=seen.rss_nbytes if seen else 0,
         **where,
         **known,
@@ -132,12 +135,6 @@ def _changing(first: ProcSnapshot, second: ProcSnapshot) -> bool:
 
 def _number(text: str) -> int:
     return natural(text) or 0
-
-
-def _moved_bytes(proc: Path, pid: int) -> int:
-    """Return the bytes that a process has read and written."""
-    counts = pairs_of(read_proc_file(proc / str(pid) / "io"))
-    return _number(counts.get("rchar", "")) + _number(counts.get("wchar", ""))
 
 
 def _family(proc: Path, pid: int) -> list[int]:
@@ -282,11 +279,8 @@ def _address(text: str) -> str:
     host, _, port = text.partition(":")
     words = [int(host[i : i + 8], 16).to_bytes(4, sys.byteorder) for i in range(0, len(host), 8)]
     packed = b"".join(words)
-    if len(packed) == 4:
-        return f"{socket.inet_ntop(socket.AF_INET, packed)}:{int(port, 16)}"
-    mapped = packed[:12] == bytes(10) + b"\xff\xff"
-    if mapped:
-        return f"{socket.inet_ntop(socket.AF_INET, packed[12:])}:{int(port, 16)}"
+    if len(packed) == 4 or packed[:12] == bytes(10) + b"\xff\xff":  # the second is version 4 inside of version 6
+        return f"{socket.inet_ntop(socket.AF_INET, packed[-4:])}:{int(port, 16)}"
     return f"[{socket.inet_ntop(socket.AF_INET6, packed)}]:{int(port, 16)}"
 
 

@@ -413,5 +413,4 @@ def _in_child() -> None:
 
 
 atexit.register(_at_exit)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_child)
+os.register_at_fork(after_in_child=_in_child)

@@ -95,12 +95,14 @@ class Pool:
         """The epoch whose tasks these workers run. The garbage collector may clear it at any moment."""
         self.workers: list[WorkerHandle | None] = [None] * config.num_workers
         self.fatal: AntifreezeError | None = None
+        # Fork-safe: a child of the trainer must neither use nor end these workers; they belong to the parent.
         self.pid = os.getpid()
         self._program, self._seed = program, seed
         self.template: Template | None = None
         """What these workers are forked from."""
         self._templates: Templates | None = None
         self._environment: Environment | None = None
+        # Invariant: a lost worker is kept until its exit is reported, because its stacks may explain the exit.
         self._gone: dict[int, WorkerHandle] = {}
         self.early_exits: Counter[int] = Counter()
         """Number of consecutive workers of each slot that were lost before they were ready."""
@@ -142,6 +144,7 @@ class Pool:
         template = self.template
         if self._closing or self.fatal is not None or template is None or self._environment is None:
             return
+        # A replacement sends its results one by one: it may be lost like its predecessor, and what it holds with it.
         start = Start(
             slot=slot,
             num_workers=len(self.workers),
@@ -198,6 +201,7 @@ class Pool:
                 while self._receive_from(worker):  # Order: first, so that results it had sent are not lost
                     pass
                 self.lose(worker)
+            # Order: the exit code before the handle is closed, whose stacks are read to explain it.
             if (dispatcher := self.dispatcher) is not None:
                 dispatcher.on_exit_code(token, code)
             if (gone := self._gone.pop(token, None)) is not None:
@@ -270,6 +274,7 @@ class Pool:
             return
         templates.by_value.add(failure.module)
         self.template, self._environment = templates.of(self._program)
+        # Those that are ready did not need the module, and their tasks are under way.
         for other in self.present:
             if other.state is not WorkerState.READY:
                 self.replace(other, 0)
@@ -313,6 +318,7 @@ class Pool:
         """Wait until a worker sends a message or the supervisor calls ``wake``. Needs no lock."""
         poll = select.poll()
         poll.register(self._wakeup.fileno(), select.POLLIN)
+        # Tried: keeping the poll object. It had to be dropped wherever a slot changed, to save microseconds of waiting.
         with self.lock:
             for worker in self.present:
                 if worker.channel.fileno() >= 0:
@@ -328,6 +334,7 @@ class Pool:
             and time.monotonic() - dispatcher.checked_s < _TRAINER_CHECK_INTERVAL_S
         ):
             return  # the trainer's thread is doing all of this
+        # The trainer's thread may hold the lock while it runs a sampler. The supervisor has other pools to look after.
         if not self.lock.acquire(timeout=0.01):
             return
         try:

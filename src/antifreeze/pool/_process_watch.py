@@ -15,29 +15,22 @@ Guarantees:
 Assumptions. Counters grow if a process does anything useful; a byte that comes through ``recv`` is not counted, but to
 handle it costs CPU time. Two looks of one watch belong to the same silence: its owner drops the watch when the process
 has answered.
+"""
 
+# Invariant: looks only read. Nothing is asked of the process except its stacks, and these only when a cause is wanted.
 # Tried: judging a process by one look. One that loops over short sleeps is then found asleep, like one that is stuck.
 # Tried: py-spy and ptrace. They need permissions that containers do not give, and stop the process meanwhile.
-"""
+# Rejected: a thread in the process that answers. It does not run while native code holds the interpreter's lock, which
+# is one of the stalls to be explained.
 
 from __future__ import annotations
 
 import contextlib
 import os
 import time
-from typing import NamedTuple
 
 from antifreeze.core import Deadline
-from antifreeze.diagnosis import (
-    Counters,
-    Finding,
-    ProcSnapshot,
-    evidence_of,
-    find_cause,
-    parse_stack,
-    read_counters,
-    read_proc,
-)
+from antifreeze.diagnosis import Finding, Look, evidence_of, find_cause, parse_stack, read_counters, read_proc
 from antifreeze.worker import DUMP_SIGNAL
 
 LOOK_S = 0.5
@@ -48,12 +41,6 @@ _DUMP_TIMEOUT_S = 0.5
 _STACK_NBYTES = 1 << 16
 _CANNOT_DUMP = ("T", "t", "D", "Z")
 """States in which a process runs no signal handler."""
-
-
-class _Look(NamedTuple):
-    at_s: float
-    counters: Counters | None
-    snapshot: ProcSnapshot
 
 
 class ProcessWatch:
@@ -69,7 +56,7 @@ class ProcessWatch:
         self._with_children = with_children
         self._noise_s = noise_s
         self.since_s = self.moved_s = time.monotonic()
-        self._before: _Look | None = None
+        self._before: Look | None = None
         self._last = self._look(self.since_s)
 
     @property
@@ -93,7 +80,10 @@ class ProcessWatch:
 
     def find_cause(self, stage: str) -> Finding:
         """Return why the process makes no progress. ``stage`` is where it is, in the words of ``Evidence``."""
+        # Order: the stacks before the last look. The signal interrupts what the process waits in; once the dump is
+        # complete, it is back there.
         text = "" if self.state in _CANNOT_DUMP else ask_for_stacks(self._pid, self._stacks)
+        # The look that is at hand is compared, if it is old enough, so that a warning does not hold up its caller.
         first = self._last
         if time.monotonic() - first.at_s < _APART_S and self._before is not None:
             first = self._before
@@ -101,21 +91,10 @@ class ProcessWatch:
         if left_s > 0:
             time.sleep(left_s)
         now = self._look(time.monotonic())
-        return find_cause(
-            evidence_of(
-                self._pid,
-                first.counters,
-                now.counters,
-                max(now.at_s - first.at_s, _APART_S),
-                first.snapshot,
-                now.snapshot,
-                stage=stage,
-                frames=parse_stack(text),
-            )
-        )
+        return find_cause(evidence_of(self._pid, first, now, stage=stage, frames=parse_stack(text)))
 
-    def _look(self, now_s: float) -> _Look:
-        return _Look(now_s, read_counters(self._pid, alone=not self._with_children), read_proc(self._pid))
+    def _look(self, now_s: float) -> Look:
+        return Look(now_s, read_counters(self._pid, alone=not self._with_children), read_proc(self._pid))
 
 
 def ask_for_stacks(pid: int, stacks: int) -> str:
@@ -125,6 +104,8 @@ def ask_for_stacks(pid: int, stacks: int) -> str:
     before = os.fstat(stacks).st_size
     with contextlib.suppress(OSError):
         os.kill(pid, DUMP_SIGNAL)
+    # A process whose main thread is stuck in native code never runs the Python handlers of signals; faulthandler's is
+    # native, and its end is not announced. So the file is watched until it has stopped growing.
     deadline, size = Deadline.after(_DUMP_TIMEOUT_S), before
     while not deadline.passed:
         time.sleep(0.01)

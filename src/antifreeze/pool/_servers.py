@@ -73,6 +73,8 @@ class Server:
         """When its channel was found closed; its exit code is not known yet."""
         self.is_awaited = True
         """Whether workers have to wait for it."""
+        self.num_extra, self.began_s = 0, 0.0
+        """How many of a template's extra modules it has imported or is importing, and since when."""
         self._preloaded: set[str] | None = None
         self._stacks = stacks
         self._runs_user_code = stacks >= 0

@@ -27,6 +27,7 @@ get the pool's lock, and every wait has a timeout. The thread stops when no pool
 # native code holds the interpreter lock.
 # Rejected: the ``forkserver`` of multiprocessing. It imports ``__main__`` again, and its workers outlive a trainer that
 # was killed.
+# Tried: one class for all requests, with optional fields. Which of them were set decided what it meant.
 # Tried: leaving the fork server unwatched, since it runs no user code. It imports modules, and the disk may hang.
 
 from __future__ import annotations
@@ -264,5 +265,4 @@ def _at_exit() -> None:
 
 
 atexit.register(_at_exit)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_child)
+os.register_at_fork(after_in_child=_in_child)

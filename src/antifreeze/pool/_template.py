@@ -186,23 +186,14 @@ class Base:
 
 
 @dataclass(slots=True, eq=False)
-class ForkProcess:
-    """A process that has the payload, and how many of the extra modules it has imported or is importing."""
-
-    server: Server
-    num_extra: int = 0
-    began_s: float = 0.0
-
-
-@dataclass(slots=True, eq=False)
 class Lineage:
     """The supervisor's record of one template while it is in use."""
 
     template: weakref.ref[Template]
     base: Base | None = None
-    processes: list[ForkProcess] = field(default_factory=list)
+    processes: list[Server] = field(default_factory=list)
     """Each is forked from the previous one; the first loads the payload, the last forks workers."""
-    importer: ForkProcess | None = None
+    importer: Server | None = None
     waiting: deque[tuple[Spawn, list[int]]] = field(default_factory=deque)
     """Workers that were requested, each with the descriptors to send along."""
     is_wanted: bool = False
@@ -211,7 +202,7 @@ class Lineage:
     @property
     def server(self) -> Server | None:
         """The process that loads the payload or forks workers, if any."""
-        return self.processes[-1].server if self.processes else None
+        return self.processes[-1] if self.processes else None
 
     @property
     def num_extra(self) -> int:
@@ -229,10 +220,6 @@ class Lineage:
         """True if requests should wait for the importer."""
         return self.importer is not None and now_s - self.importer.began_s < _IMPORT_TIMEOUT_S
 
-    def is_importer(self, server: Server) -> bool:
-        """True if ``server`` is the importer."""
-        return self.importer is not None and self.importer.server is server
-
     def promote_importer(self) -> None:
         """Make the importer the process that forks workers."""
         if self.importer is not None:
@@ -241,14 +228,13 @@ class Lineage:
 
     def forget(self, server: Server) -> bool:
         """Drop a process that is gone; return True if it belonged to this template."""
-        if self.is_importer(server):
+        if self.importer is server:
             self.importer = None
             return True
         before = len(self.processes)
-        self.processes = [process for process in self.processes if process.server is not server]
+        self.processes = [process for process in self.processes if process is not server]
         return len(self.processes) < before
 
     def all_servers(self) -> list[Server]:
         """Return all processes, children before their parents."""
-        found = [process.server for process in reversed(self.processes)]
-        return found if self.importer is None else [self.importer.server, *found]
+        return [*([] if self.importer is None else [self.importer]), *reversed(self.processes)]

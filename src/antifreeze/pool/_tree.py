@@ -31,7 +31,7 @@ from antifreeze.forkserver import Exited, Preloaded, Prepare, Prepared, Retire, 
 from antifreeze.ipc import Closed
 from antifreeze.pool._failures import lines_of, never_ready, no_descriptors
 from antifreeze.pool._servers import Server, ending_descendants, start_server, streams
-from antifreeze.pool._template import Base, ForkProcess, Lineage, Phase, Template
+from antifreeze.pool._template import Base, Lineage, Phase, Template
 
 logger = get_logger()
 
@@ -197,7 +197,7 @@ class Tree:
             self._lose(base.server)
             return
         self._branches.append(server)
-        lineage.processes = [ForkProcess(server)]
+        lineage.processes = [server]
         server.num_pending += 1
         self._send(server, Prepare(template.environment, (), template.payload.layout), template.payload.fds())
 
@@ -216,7 +216,8 @@ class Tree:
             return
         importer.is_awaited = False
         self._branches.append(importer)
-        lineage.importer = ForkProcess(importer, template.extra_modules.begin(), time.monotonic())
+        importer.num_extra, importer.began_s = template.extra_modules.begin(), time.monotonic()
+        lineage.importer = importer
         importer.num_pending += 1
         self._send(importer, Prepare(template.environment, names))
 
@@ -233,10 +234,10 @@ class Tree:
                 base.is_prepared, base.unsafe = True, message.unsafe
         for lineage in list(self._lineages.values()):
             template = lineage.template()
-            if lineage.is_importer(server) and message.unsafe:
+            if lineage.importer is server and message.unsafe:
                 self._stop_importing(lineage, message.unsafe)
                 self._send(server, Retire())
-            elif lineage.is_importer(server):
+            elif lineage.importer is server:
                 server.is_awaited = True
                 lineage.promote_importer()
             if lineage.server is not server or template is None or template.phase is not Phase.STARTING:
@@ -376,7 +377,7 @@ class Tree:
             is_start = is_base or lineage.server is server
             if template is not None and template.phase is Phase.STARTING and is_start:
                 self._count_loss(template, server, finding)
-            if lineage.is_importer(server):
+            if lineage.importer is server:
                 self._stop_importing(lineage, f"{server.name} {finding.title}")
         self._cut(server)
 
