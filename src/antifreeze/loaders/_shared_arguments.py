@@ -40,7 +40,7 @@ def default_memory_limit(limit: int | str | None, num_workers: int) -> int:
     return parse_limit(None) * 4 // max(1, num_workers)  # half of what there is, for all of them
 
 
-def checked_stall_limit(stall_limit: float | None) -> float | None:
+def checked_limits(stall_limit: float | None) -> float | None:
     """Return how long a worker may stall."""
     number = isinstance(stall_limit, int | float) and not isinstance(stall_limit, bool)
     if stall_limit is not None and not (number and 0 < stall_limit < float("inf")):

@@ -15,12 +15,7 @@ from antifreeze.distributed import find_ranks
 from antifreeze.loaders._epoch_run import EpochRun
 from antifreeze.loaders._position import MAX_EPOCH
 from antifreeze.loaders._refused_arguments import INSTEAD, checked_dataset, refuse
-from antifreeze.loaders._shared_arguments import (
-    checked_restarts,
-    checked_stall_limit,
-    default_memory_limit,
-    split_on_error,
-)
+from antifreeze.loaders._shared_arguments import checked_limits, checked_restarts, default_memory_limit, split_on_error
 from antifreeze.loaders._stream_run import StreamEpoch, StreamRun, user_code_of
 from antifreeze.plan import MAX_LANES
 
@@ -163,7 +158,7 @@ class StreamingDataLoader:
             prefetch_factor=prefetch_factor,
             num_workers=self.num_workers,
             on_error=mode,
-            stall_limit_s=checked_stall_limit(stall_limit),
+            stall_limit_s=checked_limits(stall_limit),
             max_restarts=checked_restarts(max_restarts),
             memory_limit=default_memory_limit(worker_memory_limit, self.num_workers),
             waits_for_all=worker_init_fn is not None,

@@ -21,8 +21,8 @@ from antifreeze.loaders._inline import InlineRunner
 from antifreeze.loaders._pad_ranks import next_number
 from antifreeze.loaders._shared_arguments import (
     checked_interval,
+    checked_limits,
     checked_restarts,
-    checked_stall_limit,
     default_memory_limit,
     split_on_error,
 )
@@ -248,7 +248,7 @@ class DataLoader(torch.utils.data.DataLoader[Sample]):
             num_workers=self.num_workers,
             dataset=type(self.dataset).__name__,
             on_error=split_on_error(self.on_error)[0],
-            stall_limit_s=checked_stall_limit(self.stall_limit),
+            stall_limit_s=checked_limits(self.stall_limit),
             max_restarts=checked_restarts(self.max_restarts),
             memory_limit=default_memory_limit(self.worker_memory_limit, self.num_workers),
             waits_for_all=without_seeders(self.worker_init_fn) is not None,

@@ -7,7 +7,7 @@ import time
 from typing import Any, NamedTuple
 
 from antifreeze.core import AntifreezeError, Location, NotPicklable, get_logger
-from antifreeze.diagnosis import Finding, History, Skip
+from antifreeze.diagnosis import History, Skip
 from antifreeze.distributed import Trouble
 from antifreeze.ipc import Closed, Inbox, Packed, unpack
 from antifreeze.pool._failures import Decide, can_go_on, timed_out, user_error
@@ -56,7 +56,6 @@ class PoolEpoch:
         self.began_s = self._watch.began_s
         self._failures = WorkerFailures(pool, source, task_table, self._watch, history, number)
         self.on_exit_code = self._failures.on_exit_code
-        self._retiring: dict[int, Finding] = {}
         self._waiting_since_s: float | None = None
         self.checked_s = 0.0
         """When the workers were last checked."""
@@ -186,7 +185,7 @@ class PoolEpoch:
                     worker.send(tasks)
 
     def _can_work(self, worker: WorkerHandle) -> bool:
-        if worker.state is not WorkerState.READY or worker.slot in self._retiring:
+        if worker.state is not WorkerState.READY or worker.leak is not None:
             return False
         self._end_shard(worker.slot)
         return not self._failures.holds(worker.slot)
@@ -241,7 +240,6 @@ class PoolEpoch:
 
     def on_worker_lost(self, worker: WorkerHandle) -> None:
         """Reassign the tasks of a lost worker."""
-        self._retiring.pop(worker.slot, None)
         self._failures.lost(worker)
         self.assign()
 
@@ -260,9 +258,12 @@ class PoolEpoch:
         for worker, finding in self._watch.judge(waiting_s):
             worker.kill(finding)
             self._pool.lose(worker)
-        for worker, finding in self._watch.leaking():
-            self._retiring.setdefault(worker.slot, finding)
-        self._retire()
+        self._watch.find_leaks()
+        # A worker that leaks gets no more tasks, and is replaced once it has returned those that it has.
+        for worker in self._pool.present:
+            if worker.leak is not None and not self._task_table.load(worker.slot):
+                self._watch.lost(worker, worker.leak, "it had finished its batches and was replaced")
+                self._pool.replace(worker)
         self._failures.check(now_s)
 
     @property
@@ -279,15 +280,6 @@ class PoolEpoch:
         # The earliest batch is the one that is waited for. A worker that has no step yet is still starting.
         worker, record = min(busy, key=lambda pair: (pair[1].step < 0, pair[1].step, pair[1].since_s))
         return self._watch.place(worker, record), self._watch.stalls.last()
-
-    def _retire(self) -> None:
-        """Replace leaking workers once they have returned all their tasks."""
-        for slot, finding in list(self._retiring.items()):
-            worker = self._pool.workers[slot]
-            if worker is not None and not self._task_table.load(slot):
-                del self._retiring[slot]
-                self._watch.lost(worker, finding, "it had finished its batches and was replaced")
-                self._pool.replace(worker)
 
 
 def _ended(task: Task) -> Batch:

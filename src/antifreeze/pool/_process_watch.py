@@ -55,6 +55,8 @@ class ProcessWatch:
         self._stacks = stacks
         self._with_children = with_children
         self._noise_s = noise_s
+        self.warnings = 0
+        """How many warnings the owner of this watch has given."""
         self.since_s = self.moved_s = time.monotonic()
         self._before: Look | None = None
         self._last = self._look(self.since_s)

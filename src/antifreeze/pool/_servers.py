@@ -79,7 +79,6 @@ class Server:
         self._stacks = stacks
         self._runs_user_code = stacks >= 0
         self._watch: ProcessWatch | None = None
-        self._has_warned = False
         self._stopped_since_s: float | None = None
 
     @property
@@ -130,29 +129,25 @@ class Server:
         now_s, watch = time.monotonic(), self._watch
         if watch is None or now_s - watch.at_s > _AWAY_GRACE_S:
             self._watch = ProcessWatch(self.pid, self._stacks, with_children=self._runs_user_code)
-            self._has_warned = False
             return None
         watch.observe(now_s)
         still_s, asked_s = now_s - watch.moved_s, now_s - watch.since_s
         is_stuck = still_s > loading_still_s(limit_s, runs_user_code=self._runs_user_code) or asked_s > loading_s(
             limit_s
         )
-        if not is_stuck and (self._has_warned or still_s <= loading_warn_s(limit_s)):
+        if not is_stuck and (watch.warnings or still_s <= loading_warn_s(limit_s)):
             return None
         finding = watch.find_cause("load")
-        self._warn(finding, asked_s, still_s, is_stuck=is_stuck)
-        return finding if is_stuck else None
-
-    def _warn(self, finding: Finding, asked_s: float, still_s: float, *, is_stuck: bool) -> None:
         what = f"{self.name} has not answered for {asked_s:.0f} s"
         what += f" and has made no progress for {still_s:.0f} s" if still_s >= 1 else ""
         if self.is_awaited:
             then = "it is replaced" if is_stuck else "no worker can be started"
         else:
             then = "it is ended" if is_stuck else "workers are started without it"
-        rest = Lines("" if self._has_warned else f"{lines_of(finding)}\n  hint: {one_line(finding.hint)}")
+        rest = Lines("" if watch.warnings else f"{lines_of(finding)}\n  hint: {one_line(finding.hint)}")
         logger.warning("antifreeze: %s: it %s; %s%s", what, finding.title, then, rest)
-        self._has_warned = True
+        watch.warnings += 1
+        return finding if is_stuck else None
 
     def end_of(self, code: int) -> Finding:
         """Return why the process exited."""

@@ -81,6 +81,8 @@ class WorkerHandle:
     outbox: Outbox = field(default_factory=Outbox)
     finding: Finding | None = None
     """Why the supervisor killed it, if it did."""
+    leak: Finding | None = None
+    """Why it is replaced when it has returned its tasks, if it holds too much memory."""
     exited_early: bool = False
     """Whether it was lost before it was ready."""
     sample: str | None = None

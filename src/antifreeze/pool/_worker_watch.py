@@ -58,18 +58,6 @@ _MAX_LOSSES_WITHOUT_PROGRESS = 10
 _STARTING = (Stage.STARTED, Stage.LOAD, Stage.INIT)
 _numbers = itertools.count(1)
 
-Found = tuple[WorkerHandle, Finding]
-
-
-@dataclass(slots=True)
-class _Silence:
-    """A worker whose heartbeat does not move."""
-
-    watch: ProcessWatch
-    since_s: float
-    """The heartbeat that the warnings were about."""
-    warnings: int = 0
-
 
 @dataclass(slots=True)
 class _Stall:
@@ -117,7 +105,8 @@ class WorkerWatch:
     def __init__(self, pool: Pool, source: TaskSource, task_table: TaskTable, history: History) -> None:
         self._pool, self._limit_s = pool, pool.config.stall_limit_s
         self._source, self._task_table, self._history = source, task_table, history
-        self._silent: dict[int, _Silence] = {}
+        self._silent: dict[int, tuple[float, ProcessWatch]] = {}
+        """The workers whose heartbeat does not move, by token: since when, and a watch for this silence."""
         self.stalls = Stalls(history)
         self._waiting_s = 0.0
         self._first_nbytes: dict[int, int] = {}
@@ -127,7 +116,7 @@ class WorkerWatch:
         self.slowest_s = 0.0
         self.num_samples = 0
 
-    def judge(self, waiting_s: float) -> list[Found]:
+    def judge(self, waiting_s: float) -> list[tuple[WorkerHandle, Finding]]:
         """Return the workers to be replaced, and why; warn of those that keep the trainer waiting."""
         now_s, self._waiting_s = time.monotonic(), waiting_s
         if now_s - self._judged_s > _AWAY_GRACE_S:
@@ -159,8 +148,7 @@ class WorkerWatch:
         if not working or silent_s < min(LOOK_S, warn_after_s(self._limit_s) / 4):
             self._silent.pop(worker.token, None)
             return Beat(worker=worker.slot, silent_s=silent_s, working=working)
-        silence = self._observe(worker, record, now_s)
-        watch = silence.watch
+        watch = self._observe(worker, record, now_s)
         if record.stage is Stage.LOAD and silent_s < loading_s(self._limit_s):
             # Imports are known to be slow: a cold disk, a large library. They are judged by whether they progress.
             silent_s = now_s - max(since_s, watch.moved_s)
@@ -173,7 +161,7 @@ class WorkerWatch:
             moves=now_s - watch.moved_s < _MOVES_S,
             attempts=self._attempts(worker, record),
             waiting_s=waiting_s,
-            warned=silence.warnings,
+            warned=watch.warnings,
         )
 
     def _attempts(self, worker: WorkerHandle, record: Heartbeat) -> int:
@@ -182,21 +170,19 @@ class WorkerWatch:
             return self._pool.early_exits[worker.slot]
         return self._task_table.num_losses(record.step)
 
-    def _observe(self, worker: WorkerHandle, record: Heartbeat, now_s: float) -> _Silence:
-        silence = self._silent.get(worker.token)
-        if silence is None:
+    def _observe(self, worker: WorkerHandle, record: Heartbeat, now_s: float) -> ProcessWatch:
+        since_s, watch = self._silent.get(worker.token, (0.0, None))
+        if watch is None or since_s != record.since_s:
             watch = ProcessWatch(worker.pid, worker.stacks, noise_s=_NOISE_S)
-            silence = self._silent[worker.token] = _Silence(watch, record.since_s)
-        silence.watch.observe(now_s)
-        if silence.since_s != record.since_s:
-            silence.since_s, silence.warnings = record.since_s, 0
-        return silence
+            self._silent[worker.token] = record.since_s, watch
+        watch.observe(now_s)
+        return watch
 
     def _find(self, worker: WorkerHandle) -> Finding:
-        return self._silent[worker.token].watch.find_cause(worker.record.stage.name.lower())
+        return self._silent[worker.token][1].find_cause(worker.record.stage.name.lower())
 
     def _warn(self, worker: WorkerHandle, finding: Finding) -> None:
-        self._silent[worker.token].warnings += 1
+        self._silent[worker.token][1].warnings += 1
         record = worker.record
         silent_s = time.monotonic() - record.since_s
         text = (
@@ -236,15 +222,15 @@ class WorkerWatch:
         """Log that a worker was lost, and remember it."""
         record = worker.record
         self._history.memory.pop(worker.slot, None)
-        silence = self._silent.pop(worker.token, None)
+        _, watch = self._silent.pop(worker.token, (0.0, None))
         text = f"{worker.name} {finding.title} at {self.describe(worker)}; {rest}"
-        if worker.finding is not None and finding.cause is not Cause.LEAK:
+        if worker.finding is not None:
             silent_s = time.monotonic() - record.since_s
             if self._waiting_s:  # else no other rank is concerned
                 self.stalls.note(worker, record, self.place(worker, record), finding)
             at, why = self.describe(worker), finding.title
             text = f"{worker.name} stalled for {silent_s:.1f} s at {at} and was killed: it {why}; {rest}"
-        if silence is not None and silence.warnings:  # the evidence was logged with the warning
+        if watch is not None and watch.warnings:  # the evidence was logged with the warning
             logger.warning("antifreeze: %s", text)
         else:
             logger.warning("antifreeze: %s%s\n  hint: %s", text, lines_of(finding), finding.hint)
@@ -259,13 +245,12 @@ class WorkerWatch:
             )
         )
 
-    def leaking(self) -> list[Found]:
-        """Return workers that hold more memory than the limit, and twice what they began with."""
+    def find_leaks(self) -> None:
+        """Mark workers that hold more memory than the limit, and twice what they began with."""
         now_s, limit = time.monotonic(), self._pool.config.memory_limit
         if now_s - self._memory_s < _MEMORY_INTERVAL_S:
-            return []
+            return
         self._memory_s = now_s
-        found = []
         for worker in self._pool.present:
             if worker.state is not WorkerState.READY or not (nbytes := rss_of(worker.pid)):
                 continue
@@ -274,8 +259,7 @@ class WorkerWatch:
             if limit is not None and nbytes > max(limit, 2 * first):
                 grown = f"its memory grew from {first >> 20:,} MB to {nbytes >> 20:,} MB"
                 lines = (grown, f"the limit is {limit >> 20:,} MB")
-                found.append((worker, Finding(cause=Cause.LEAK, evidence_lines=lines)))
-        return found
+                worker.leak = Finding(cause=Cause.LEAK, evidence_lines=lines)
 
     def sample(self, worker: WorkerHandle) -> str:
         """Return the name of the sample that a worker is at, or was when it was lost; empty if it was at none."""
