@@ -203,7 +203,7 @@ class RankExchange:
         texts = {rank_key(own.rank): encode(to_json(own))}
         keys = self._keys(now_s) if self._is_reading(idle_s, now_s) else []
         if keys and self._found:
-            texts[self._found_key()], self._found = self._found, ""
+            texts[job_key() if own.rank == 0 else node_key(own.host)], self._found = self._found, ""
         if self.store.exchange(texts, keys, _ANSWER_S):
             self._store_is_silent = False
         else:
@@ -251,9 +251,6 @@ class RankExchange:
 
     def _others(self) -> list[str]:
         return [job_key(), node_key(self._us.host)]
-
-    def _found_key(self) -> str:
-        return job_key() if self.reader.rank == 0 else node_key(self._us.host)
 
     def _take_in(self, answer: Answer, now_s: float) -> None:
         if answer.keys != self._others():

@@ -23,7 +23,7 @@ from antifreeze.diagnosis import (
     parse_stack,
     state_of,
 )
-from antifreeze.forkserver import Branch, Preload
+from antifreeze.forkserver import Branch, Preload, Prepared
 from antifreeze.ipc import Channel, pair
 from antifreeze.pool._failures import lines_of, never_forked
 from antifreeze.pool._process_watch import ProcessWatch, read_stacks
@@ -69,6 +69,8 @@ class Server:
         """Requested processes that have not exited, with their process IDs; 0 if not known yet."""
         self.num_pending = 0
         """Number of unanswered requests to import or load. If it exits meanwhile, they may be the cause."""
+        self.prepared: Prepared | None = None
+        """What it has answered after it imported or loaded."""
         self.closed_s: float | None = None
         """When its channel was found closed; its exit code is not known yet."""
         self.is_awaited = True

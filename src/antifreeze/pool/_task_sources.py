@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from antifreeze.core import AntifreezeError, DuplicateData
@@ -17,11 +17,6 @@ _PLAIN = frozenset({int, str, bytes, float, bool})
 def text_of_sample(sample: int | str) -> str:
     """Return the name of a sample: its number, or its index as it is written."""
     return f"sample {sample}" if isinstance(sample, int) else sample.strip("'\"")
-
-
-def _sample_at(indices: Iterable[Any], position: int) -> str:
-    index = next(itertools.islice(indices, position, None), "?")
-    return text_of_sample(index if type(index) is int and 0 <= index < 1 << 63 else repr_of(index)[:200])
 
 
 class TaskSource(Protocol):
@@ -145,7 +140,8 @@ class IndexTasks(TaskSource):
 
     def name(self, task: Task, sample: str, position: int) -> str:
         if not sample and position >= 0:
-            sample = _sample_at(task.what, position)
+            index = next(itertools.islice(task.what, position, None), "?")
+            sample = text_of_sample(index if type(index) is int and 0 <= index < 1 << 63 else repr_of(index)[:200])
         return f"{sample} of {self._dataset}" if sample else self._dataset
 
 

@@ -175,8 +175,6 @@ class Base:
     server: Server
     modules: frozenset[str]
     sources: dict[str, Any]
-    is_prepared: bool = False
-    unsafe: str = ""
     idle_since_s: float = 0.0
 
     def has(self, template: Template) -> bool:

@@ -59,10 +59,8 @@ class Supervised(Protocol):
 class Tree:
     """All processes that fork others, and the pending requests for workers. Used by the supervisor's thread alone.
 
-    Args:
-        owners: the pools, by the tokens of the workers that they requested.
-        kept: all pools.
-        release: called, in any thread, with the number of a template that is no longer referenced.
+    ``owners`` are the pools by the tokens of the workers that they requested, ``kept`` are all pools. ``release`` is
+    called, in any thread, with the number of a template that is no longer referenced.
     """
 
     def __init__(
@@ -186,10 +184,10 @@ class Tree:
     def _load(self, template: Template, lineage: Lineage) -> None:
         """Fork the template process, which loads the payload, once the modules are imported."""
         base = lineage.base
-        if base is None or not base.is_prepared:
+        if base is None or base.server.prepared is None:
             return
-        if base.unsafe:
-            template.phase, template.reason = Phase.DIRECT, base.unsafe
+        if base.server.prepared.unsafe:
+            template.phase, template.reason = Phase.DIRECT, base.server.prepared.unsafe
             return
         try:
             server = base.server.branch("the template process that loads the dataset", "af-template", streams())
@@ -229,9 +227,7 @@ class Tree:
         logger.info("antifreeze: modules that workers import while running are not preloaded: %s", why)
 
     def _prepared(self, server: Server, message: Prepared) -> None:
-        for base in self._bases:
-            if base.server is server:
-                base.is_prepared, base.unsafe = True, message.unsafe
+        server.prepared = message
         for lineage in list(self._lineages.values()):
             template = lineage.template()
             if lineage.importer is server and message.unsafe:
@@ -285,7 +281,7 @@ class Tree:
         for base in list(self._bases):
             if base.server.asked or any(lineage.base is base for lineage in self._lineages.values()):
                 base.idle_since_s = now_s
-            elif base.is_prepared and now_s - base.idle_since_s > _LINGER_S:
+            elif base.server.prepared is not None and now_s - base.idle_since_s > _LINGER_S:
                 self._bases.remove(base)
                 self._send(base.server, Retire())
 
