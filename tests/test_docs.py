@@ -27,7 +27,7 @@ from antifreeze import core
 from antifreeze.datasets import _memory_limit, _read_spec, _reading
 from antifreeze.diagnosis import Cause, _policy
 from antifreeze.doctor.check import MACHINE_RULES, SCRIPT_RULES
-from antifreeze.pool import _pool, _prefetch, _task_table, _worker_failures
+from antifreeze.pool import _pool, _prefetch, _task_table, _worker_watch
 
 HOUSE = Path(__file__).parent.parent
 PAGES = sorted(
@@ -106,7 +106,7 @@ NUMBERS = {
     r"as many as it makes in about (\d+) ms": int(1000 * _prefetch._GROUP_S),
     r"at most (\d+), and no more than": _prefetch._MAX_QUOTA,
     r"and no more than (\d+) MB": _prefetch._GROUP_NBYTES >> 20,
-    r"or more than (\d+) \(three for each worker": _worker_failures._MAX_LOSSES_WITHOUT_PROGRESS,
+    r"or more than (\d+) \(three for each worker": _worker_watch._MAX_LOSSES_WITHOUT_PROGRESS,
     r"losses in an epoch\*\* \(default (\d+)\)": inspect.signature(af.StreamingDataLoader)
     .parameters["max_restarts"]
     .default,

@@ -24,8 +24,7 @@ from antifreeze.core import HIDDEN, Location, clean_block, get_logger, one_line
 from antifreeze.core._text import is_clean
 from antifreeze.diagnosis import Cause, Finding, Frame, Report, Restart, Skip
 from antifreeze.distributed import RankStatus
-from antifreeze.distributed._rank_judge import Change, RankEvent, RankProblem, RankVerdict
-from antifreeze.distributed._rank_messages import say
+from antifreeze.distributed._rank_judge import Change, RankEvent, RankProblem, RankVerdict, say
 from antifreeze.distributed._record import RankRecord, decode, encode, from_json, make_record, to_json
 from antifreeze.doctor._terminal import Paper
 from antifreeze.doctor.command import main
@@ -34,8 +33,7 @@ from antifreeze.doctor.job._kept_reports import keep
 from antifreeze.doctor.job._observation import Observation, Process, Snapshot, Stack, Thread
 from antifreeze.doctor.job._render_diagnosis import as_text, as_values
 from antifreeze.doctor.job._verdict import judge
-from antifreeze.pool._failures import fault_error
-from antifreeze.pool._messages import lines_of
+from antifreeze.pool._failures import fault_error, lines_of
 
 names = pytest.mark.parametrize("name", ESCAPES.values(), ids=ESCAPES)
 

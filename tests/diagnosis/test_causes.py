@@ -197,7 +197,6 @@ STALLS: list[tuple[Cause, dict[str, Any]]] = [
     (Cause.BUSY, {"state": "S", "syscall": "futex", "cpu_share": 1.7, "threads": 9}),
     (Cause.BUSY, {"state": "R", "changing": True, "cpu_share": 0.9}),
     (Cause.RETRYING, {"state": "R", "changing": True, "cpu_share": 0.05}),
-    (Cause.LEAK, {"state": "R", "cpu_share": 1.0, "rss_nbytes": 3_000, "rss_limit_nbytes": 2_000}),
 ]
 
 
@@ -230,8 +229,8 @@ def test_who_waits_for_memory_is_not_said_to_be_killed() -> None:
 def test_every_cause_can_be_found() -> None:
     """A cause that nothing leads to is not in the list."""
     deaths = {Cause.KILLED, Cause.OUT_OF_MEMORY, Cause.CRASHED}
-    # Those that no process shows by itself, only a whole job: tests/doctor.
-    of_jobs = {Cause.LOST_BATCH, Cause.SHARED_MEMORY, Cause.UNNOTICED_DEATH, Cause.RANK}
+    # Those that no process shows by itself, only a whole job: tests/doctor. And one that the pool finds: tests/faults.
+    of_jobs = {Cause.LOST_BATCH, Cause.SHARED_MEMORY, Cause.UNNOTICED_DEATH, Cause.RANK, Cause.LEAK}
 
     assert {cause for cause, _ in STALLS} | deaths | {Cause.STARTUP} | of_jobs == set(Cause)
 
@@ -310,13 +309,6 @@ def test_a_full_pipe_is_named_as_what_it_is_to_the_process() -> None:
     evidence = Evidence(state="S", syscall="write", syscall_target=Target(TargetKind.PIPE, "pipe:[5]"), syscall_fd=1)
 
     assert "write on pipe:[5], its stdout" in find_cause(evidence).evidence_lines[0]
-
-
-def test_a_leak_shows_the_memory_and_the_limit() -> None:
-    """Both, so that the limit can be judged."""
-    lines = find_cause(Evidence(state="S", rss_nbytes=3_000_000, rss_limit_nbytes=2_000_000)).evidence_lines
-
-    assert "it held 3.0 MB of memory, the limit is 2.0 MB" in lines
 
 
 texts = st.text(max_size=20)

@@ -10,16 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antifreeze.core import ConfigError
 from antifreeze.diagnosis._policy import (
     ENOUGH_SAMPLES,
     SLOWEST_FACTOR,
     STOPPED_S,
     USER_SLOWEST_FACTOR,
     Beat,
-    Kill,
-    StallLimits,
-    Warn,
     decide,
     loading_s,
     loading_still_s,
@@ -28,9 +24,9 @@ from antifreeze.diagnosis._policy import (
     warn_after_s,
 )
 
-DEFAULT = StallLimits()
+DEFAULT = None
 times = st.floats(0, 1e6)
-limits_of = st.builds(StallLimits, stall_limit_s=st.none() | st.floats(0.1, 1e4))
+limits_of = st.none() | st.floats(0.1, 1e4)
 beats_of = st.builds(
     Beat,
     worker=st.integers(0, 9),
@@ -96,14 +92,7 @@ def test_the_limit_of_the_user_holds_whatever_the_process_does(
     facts: dict[str, Any], slowest_s: float, expected_s: float
 ) -> None:
     """Who sets a limit knows the data; only a sample that has worked before stretches it."""
-    assert patience_s(StallLimits(stall_limit_s=8.0), beat(**facts), slowest_s, ENOUGH_SAMPLES) == expected_s
-
-
-@pytest.mark.parametrize("nonsense", [0.0, -1.0, math.nan])
-def test_a_limit_that_is_no_time_is_refused(nonsense: float) -> None:
-    """Everything would be a stall."""
-    with pytest.raises(ConfigError, match="stall_limit_s="):
-        StallLimits(stall_limit_s=nonsense)
+    assert patience_s(8.0, beat(**facts), slowest_s, ENOUGH_SAMPLES) == expected_s
 
 
 @pytest.mark.parametrize(
@@ -129,19 +118,19 @@ def test_a_warning_is_given_once_for_each_power_of_ten(
     """And only while somebody waits: who is not held up does not want to hear of it."""
     seen = beat(silent_s=silent_s, waiting_s=waiting_s, warned=warned)
 
-    assert decide([seen], StallLimits(stall_limit_s=limit_s), 0.0, 0) == ([Warn(0)] if warns else [])
+    assert decide([seen], limit_s, 0.0, 0) == ([], [0] if warns else [])
 
 
 def test_a_debugger_is_warned_about_and_never_killed_by_default() -> None:
     """Whoever debugs a worker would lose the session."""
     seen = beat(silent_s=1e9, waiting_s=1e9, traced=True)
 
-    assert decide([seen], DEFAULT, 0.0, 20) == [Warn(0)]
+    assert decide([seen], DEFAULT, 0.0, 20) == ([], [0])
 
 
 def test_a_stopped_worker_is_killed_before_the_first_warning() -> None:
     """There is no work that takes its time."""
-    assert decide([beat(silent_s=STOPPED_S + 0.1, stopped=True)], DEFAULT, 0.0, 0) == [Kill(0)]
+    assert decide([beat(silent_s=STOPPED_S + 0.1, stopped=True)], DEFAULT, 0.0, 0) == ([0], [])
 
 
 def test_kills_come_before_warnings() -> None:
@@ -153,63 +142,60 @@ def test_kills_come_before_warnings() -> None:
         beat(worker=3, silent_s=6.0, stopped=True),
     ]
 
-    assert decide(beats, DEFAULT, 0.0, 0) == [Kill(1), Kill(3), Warn(0), Warn(2)]
+    assert decide(beats, DEFAULT, 0.0, 0) == ([1, 3], [0, 2])
 
 
 @given(st.lists(beats_of, max_size=8), limits_of, times, st.integers(0, 100))
 def test_nobody_is_touched_without_need(
-    beats: list[Beat], limits: StallLimits, slowest_s: float, num_samples: int
+    beats: list[Beat], limit: float | None, slowest_s: float, num_samples: int
 ) -> None:
     """Not who is idle, not twice, and nobody who may still be at a sample like those that went well."""
     beats = [replace(seen, worker=worker) for worker, seen in enumerate(beats)]
-    decisions = decide(beats, limits, slowest_s, num_samples)
+    kill, warn = decide(beats, limit, slowest_s, num_samples)
 
-    assert len({decision.worker for decision in decisions}) == len(decisions)
-    assert decisions == sorted(decisions, key=lambda decision: isinstance(decision, Warn))
-    factor = SLOWEST_FACTOR if limits.stall_limit_s is None else USER_SLOWEST_FACTOR
-    for decision in decisions:
-        seen = beats[decision.worker]
-        assert seen.working
-        if isinstance(decision, Kill):
-            assert seen.silent_s > (STOPPED_S if seen.stopped else factor * slowest_s)
-            assert seen.silent_s > (limits.stall_limit_s or STOPPED_S)
-        else:
-            assert min(seen.silent_s, seen.waiting_s) >= warn_after_s(limits)
+    assert len({*kill, *warn}) == len(kill) + len(warn)
+    assert all(beats[worker].working for worker in kill + warn)
+    factor = SLOWEST_FACTOR if limit is None else USER_SLOWEST_FACTOR
+    for seen in (beats[worker] for worker in kill):
+        assert seen.silent_s > (STOPPED_S if seen.stopped else factor * slowest_s)
+        assert seen.silent_s > (limit or STOPPED_S)
+    for seen in (beats[worker] for worker in warn):
+        assert min(seen.silent_s, seen.waiting_s) >= warn_after_s(limit)
 
 
 @given(beats_of, limits_of, times, st.integers(0, 100), st.floats(0, 1e6))
 def test_more_silence_never_saves_a_worker(
-    seen: Beat, limits: StallLimits, slowest_s: float, num_samples: int, more_s: float
+    seen: Beat, limit: float | None, slowest_s: float, num_samples: int, more_s: float
 ) -> None:
     """Who would be killed now would be killed later, too."""
     later = replace(seen, silent_s=seen.silent_s + more_s)
 
-    if Kill(seen.worker) in decide([seen], limits, slowest_s, num_samples):
-        assert decide([later], limits, slowest_s, num_samples) == [Kill(seen.worker)]
+    if decide([seen], limit, slowest_s, num_samples).kill:
+        assert decide([later], limit, slowest_s, num_samples) == ([seen.worker], [])
 
 
 @given(beats_of, limits_of, times, st.integers(0, 100))
-def test_every_silence_ends(seen: Beat, limits: StallLimits, slowest_s: float, num_samples: int) -> None:
+def test_every_silence_ends(seen: Beat, limit: float | None, slowest_s: float, num_samples: int) -> None:
     """A worker that stays silent is killed in the end, unless a debugger holds it: this is the promise."""
-    limit_s = patience_s(limits, seen, slowest_s, num_samples)
-    assert math.isinf(limit_s) == (seen.traced and limits.stall_limit_s is None)
+    limit_s = patience_s(limit, seen, slowest_s, num_samples)
+    assert math.isinf(limit_s) == (seen.traced and limit is None)
 
     silent = replace(seen, working=True, silent_s=limit_s * 1.01 + 1)
     if not math.isinf(limit_s):
-        assert decide([silent], limits, slowest_s, num_samples) == [Kill(seen.worker)]
+        assert decide([silent], limit, slowest_s, num_samples) == ([seen.worker], [])
 
 
 @given(beats_of, limits_of, times, st.integers(0, 100))
 def test_patience_grows_with_what_speaks_for_the_worker(
-    seen: Beat, limits: StallLimits, slowest_s: float, num_samples: int
+    seen: Beat, limit: float | None, slowest_s: float, num_samples: int
 ) -> None:
     """With attempts, with movement, with slower samples; and it is less only once more samples were seen."""
-    limit_s = patience_s(limits, seen, slowest_s, num_samples)
+    limit_s = patience_s(limit, seen, slowest_s, num_samples)
 
-    assert patience_s(limits, replace(seen, attempts=seen.attempts + 1), slowest_s, num_samples) >= limit_s
-    assert patience_s(limits, replace(seen, moves=True), slowest_s, num_samples) >= limit_s
-    assert patience_s(limits, seen, 2 * slowest_s, num_samples) >= limit_s
-    assert patience_s(limits, seen, slowest_s, 0) >= limit_s
+    assert patience_s(limit, replace(seen, attempts=seen.attempts + 1), slowest_s, num_samples) >= limit_s
+    assert patience_s(limit, replace(seen, moves=True), slowest_s, num_samples) >= limit_s
+    assert patience_s(limit, seen, 2 * slowest_s, num_samples) >= limit_s
+    assert patience_s(limit, seen, slowest_s, 0) >= limit_s
 
 
 @pytest.mark.parametrize(
@@ -220,12 +206,12 @@ def test_a_process_that_imports_has_time_of_its_own(
     limit_s: float | None, still_s: float, in_all_s: float, warn_s: float
 ) -> None:
     """By default, and with a limit that was meant for samples."""
-    limits = StallLimits(stall_limit_s=limit_s)
+    limit = limit_s
 
-    assert (loading_still_s(limits), loading_s(limits), loading_warn_s(limits)) == (still_s, in_all_s, warn_s)
+    assert (loading_still_s(limit), loading_s(limit), loading_warn_s(limit)) == (still_s, in_all_s, warn_s)
 
 
-@given(limits=limits_of)
-def test_who_imports_is_warned_of_before_it_is_replaced(limits: StallLimits) -> None:
+@given(limit=limits_of)
+def test_who_imports_is_warned_of_before_it_is_replaced(limit: float | None) -> None:
     """And who moves has more time than who does not."""
-    assert loading_warn_s(limits) <= loading_still_s(limits) <= loading_s(limits)
+    assert loading_warn_s(limit) <= loading_still_s(limit) <= loading_s(limit)

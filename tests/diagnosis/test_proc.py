@@ -20,6 +20,7 @@ from antifreeze.diagnosis import (
     Cause,
     Counters,
     Evidence,
+    Look,
     ProcSnapshot,
     Target,
     TargetKind,
@@ -61,10 +62,9 @@ def until(condition: Callable[[], bool]) -> None:
 
 def watch(pid: int) -> Evidence:
     """Return the evidence of half a second."""
-    before, first, since_s = read_counters(pid), read_proc(pid), time.monotonic()
+    first = Look(time.monotonic(), read_counters(pid), read_proc(pid))
     time.sleep(0.5)
-    after, second = read_counters(pid), read_proc(pid)
-    return evidence_of(pid, before, after, time.monotonic() - since_s, first, second)
+    return evidence_of(pid, first, Look(time.monotonic(), read_counters(pid), read_proc(pid)))
 
 
 def seen_as(pid: int, cause: Cause) -> Evidence:
@@ -377,11 +377,16 @@ def test_evidence_is_what_changed_between_two_looks() -> None:
     """Shares and differences, and the place of the second look."""
     evidence = evidence_of(
         7,
-        glance_of(cpu_s=1.0, moved_bytes=100),
-        glance_of(cpu_s=2.0, moved_bytes=150, rss_nbytes=9),
-        4.0,
-        ProcSnapshot(state="S", syscall="futex", wchan="futex_wait"),
-        ProcSnapshot(state="S", syscall="futex", wchan="futex_wait", threads=2, children=1, wakes=50),
+        Look(
+            10.0,
+            glance_of(cpu_s=1.0, moved_bytes=100),
+            ProcSnapshot(state="S", syscall="futex", wchan="futex_wait"),
+        ),
+        Look(
+            14.0,
+            glance_of(cpu_s=2.0, moved_bytes=150, rss_nbytes=9),
+            ProcSnapshot(state="S", syscall="futex", wchan="futex_wait", threads=2, children=1, wakes=50),
+        ),
         stage="FETCH",
         limit_s=3.0,
         oom_kills=1,
@@ -421,13 +426,12 @@ def test_evidence_is_what_changed_between_two_looks() -> None:
 )
 def test_who_is_seen_in_different_calls_changes(first: ProcSnapshot, second: ProcSnapshot, changing: bool) -> None:
     """A sleeper that a signal woke does not; a lock with a timeout inside is still the same lock."""
-    assert evidence_of(7, None, None, 1.0, first, second).changing is changing
+    assert evidence_of(7, Look(0.0, None, first), Look(1.0, None, second)).changing is changing
 
 
 def test_a_process_that_ended_in_between_is_known_by_what_was_seen_before() -> None:
     """Its memory may be why it was killed."""
-    evidence = evidence_of(
-        7, glance_of(rss_nbytes=9, cpu_s=5.0), None, 0.0, ProcSnapshot(state="R"), ProcSnapshot(), exit_code=-9
-    )
+    before = Look(0.0, glance_of(rss_nbytes=9, cpu_s=5.0), ProcSnapshot(state="R"))
+    evidence = evidence_of(7, before, Look(0.0, None, ProcSnapshot()), exit_code=-9)
 
     assert (evidence.rss_nbytes, evidence.cpu_share, evidence.state, evidence.exit_code) == (9, 0.0, "", -9)

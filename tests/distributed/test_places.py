@@ -18,8 +18,8 @@ from antifreeze.core import Location
 from antifreeze.decode import ThreadProgress
 from antifreeze.decode._thread_progress import location_of
 from antifreeze.diagnosis import History
-from antifreeze.distributed import SILENT_S, WARN_S, RankStatus
 from antifreeze.distributed import _exchange as exchange_module
+from antifreeze.distributed._record import SILENT_S, WARN_S, RankStatus
 from antifreeze.formats._parquet import Parquet
 from antifreeze.loaders._main_thread_location import MainThreadLocation
 

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from antifreeze.distributed._rank_judge import Change, RankEvent, RankProblem, RankVerdict
-from antifreeze.distributed._rank_messages import IN_FULL, REST_S, LogThrottle, say, say_rest, say_store
+from antifreeze.distributed._rank_judge import (
+    IN_FULL,
+    REST_S,
+    Change,
+    LogThrottle,
+    RankEvent,
+    RankProblem,
+    RankVerdict,
+    say,
+    say_rest,
+    say_store,
+)
 from antifreeze.distributed._record import RankRecord
 
 STUCK = RankRecord(

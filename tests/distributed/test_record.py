@@ -12,8 +12,17 @@ from hypothesis import strategies as st
 from antifreeze.core import Location
 from antifreeze.core._text import is_clean
 from antifreeze.diagnosis import _policy
-from antifreeze.distributed import WARN_S, RankStatus, Trouble
-from antifreeze.distributed._record import MAX_NBYTES, RankRecord, decode, encode, from_json, make_record, to_json
+from antifreeze.distributed import RankStatus, Trouble
+from antifreeze.distributed._record import (
+    MAX_NBYTES,
+    WARN_S,
+    RankRecord,
+    decode,
+    encode,
+    from_json,
+    make_record,
+    to_json,
+)
 
 numbers = st.integers(0, 10**9)
 seconds = st.floats(0, 1e6).map(lambda s: round(s, 2))

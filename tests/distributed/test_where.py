@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import antifreeze as af
-from antifreeze.distributed import Ranks, find_ranks, local_rank_of, resolve
+from antifreeze.distributed import Ranks, find_ranks, resolve
+from antifreeze.distributed._rank_discovery import local_rank_of
 
 NOTHING = (None, None)
 LAUNCHERS = {

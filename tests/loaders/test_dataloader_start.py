@@ -579,7 +579,7 @@ def test_workers_do_not_wait_for_an_import_that_takes_too_long(
     tmp_path: Path, write_module: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are forked from where they were."""
-    monkeypatch.setattr("antifreeze.pool._lineage._IMPORT_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("antifreeze.pool._template._IMPORT_TIMEOUT_S", 0.0)
     log = tmp_path / "log"
     module = write_module((COUNTED + WAITS_AT_FIRST).format(log=str(log)))
     loader = af.DataLoader(Lazy(module.__name__), batch_size=2, num_workers=2)

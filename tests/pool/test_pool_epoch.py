@@ -6,7 +6,7 @@ import itertools
 from types import SimpleNamespace
 from typing import Any
 
-from antifreeze.diagnosis import History, StallLimits
+from antifreeze.diagnosis import History
 from antifreeze.ipc import Inbox, Packed
 from antifreeze.pool._pool_epoch import PoolEpoch
 from antifreeze.pool._prefetch import PrefetchTuner
@@ -20,7 +20,7 @@ MADE = Packed(b"", [])
 
 def test_answers_to_what_was_asked_before_an_error_are_not_taken() -> None:
     """A persistent worker gets new tasks; what it sent before may say that its shard has ended."""
-    pool: Any = SimpleNamespace(runs=itertools.count(), config=SimpleNamespace(limits=StallLimits(), num_workers=SLOTS))
+    pool: Any = SimpleNamespace(runs=itertools.count(), config=SimpleNamespace(stall_limit_s=None, num_workers=SLOTS))
     worker: Any = SimpleNamespace(inbox=Inbox(), name="worker 1")
     source, task_table = ShardTasks(SLOTS, epoch=0, seed=0, dataset="D"), TaskTable(SLOTS)
     tuner, history = PrefetchTuner(2), History(SLOTS, 8)

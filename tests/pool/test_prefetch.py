@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antifreeze.pool import AHEAD, PrefetchTuner
+from antifreeze.pool._prefetch import AHEAD, PrefetchTuner
 
 seconds = st.floats(0, 1000, allow_nan=False)
 nbytes = st.integers(0, 1 << 40)

@@ -17,8 +17,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from antifreeze.pool import Poison, TaskTable
-from antifreeze.pool._task_table import SAMPLE_LOSSES, TASK_LOSSES
+from antifreeze.pool._task_table import SAMPLE_LOSSES, TASK_LOSSES, Poison, TaskTable
 from antifreeze.worker import Task
 
 MOST_WORKERS = 4

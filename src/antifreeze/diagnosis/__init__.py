@@ -1,14 +1,10 @@
 """Why something stalled or exited: evidence, causes and the report."""
 
 from antifreeze.diagnosis._causes import Cause
-from antifreeze.diagnosis._control_groups import memory_groups, memory_limits, oom_kills
 from antifreeze.diagnosis._findings import STARTING, Evidence, Finding, ProcSnapshot, Target, TargetKind, find_cause
-from antifreeze.diagnosis._history import History
+from antifreeze.diagnosis._history import History, SkipLog, open_skip_log
 from antifreeze.diagnosis._policy import (
     Beat,
-    Kill,
-    StallLimits,
-    Warn,
     decide,
     loading_s,
     loading_still_s,
@@ -17,14 +13,17 @@ from antifreeze.diagnosis._policy import (
 )
 from antifreeze.diagnosis._proc import (
     Counters,
+    Look,
     evidence_of,
+    memory_groups,
+    memory_limits,
+    oom_kills,
     read_counters,
     read_proc,
     rss_of,
     state_of,
 )
-from antifreeze.diagnosis._report import MAX_SKIPS, STAGES, Report, Restart, Skip, advice
-from antifreeze.diagnosis._skip_log import SkipLog, open_skip_log
+from antifreeze.diagnosis._report import STAGES, Report, Restart, Skip, advice
 from antifreeze.diagnosis._stack import Frame, is_ours, is_standard, is_user, parse_stack, user_frames
 
 __all__ = [
@@ -35,8 +34,7 @@ __all__ = [
     "Finding",
     "Frame",
     "History",
-    "Kill",
-    "MAX_SKIPS",
+    "Look",
     "ProcSnapshot",
     "Report",
     "Restart",
@@ -44,10 +42,8 @@ __all__ = [
     "STARTING",
     "Skip",
     "SkipLog",
-    "StallLimits",
     "Target",
     "TargetKind",
-    "Warn",
     "advice",
     "decide",
     "evidence_of",

@@ -3,11 +3,10 @@
 What is asked, in this order:
 
 1. Has it ended? The signal or the exit code says how, the counters of the kernel show if memory ran out.
-2. Does it hold more memory than it may?
-3. Is it stopped, traced, or in a wait that no signal ends? The state says so.
-4. Does it use a core? Then it computes, whatever its main thread waits for.
-5. Is it seen in different calls? Then it keeps retrying.
-6. What does the main thread wait for? The system call says so; where that cannot be read, the wait channel.
+2. Is it stopped, traced, or in a wait that no signal ends? The state says so.
+3. Does it use a core? Then it computes, whatever its main thread waits for.
+4. Is it seen in different calls? Then it keeps retrying.
+5. What does the main thread wait for? The system call says so; where that cannot be read, the wait channel.
    The Python stack decides where a call can mean several things.
 """
 
@@ -93,8 +92,6 @@ class Evidence(ProcSnapshot):
     changing: bool = False
     """True if it was seen in different calls: it waits often, not long."""
     rss_nbytes: int = 0
-    rss_limit_nbytes: int = 0
-    """What it may hold; 0: no limit."""
     stage: str = ""
     """The name of the stage in its board record, in any case; one of ``STARTING`` before the first task."""
     frames: tuple[Frame, ...] = ()
@@ -160,7 +157,8 @@ _NO_MEMORY = "mem_cgroup_oom"  # a control group that is full, and whose process
 _STREAMS = {0: "stdin", 1: "stdout", 2: "stderr"}
 
 
-def _words(text: str) -> frozenset[str]:
+def words_of(text: str) -> frozenset[str]:
+    """Return the words of a table."""
     return frozenset(text.split())
 
 
@@ -188,10 +186,10 @@ _BY_TARGET = {
     TargetKind.EVENT: Cause.LOCK,
     TargetKind.FILE: Cause.FILE,
 }
-_READS = _words("read readv pread64 preadv preadv2")
-_WRITES = _words("write writev pwrite64 pwritev pwritev2")
-_SPAWNS = _words("vfork clone clone3")
-_AMBIGUOUS = _words("futex futex_wait poll ppoll select pselect6 epoll_wait epoll_pwait epoll_pwait2")
+_READS = words_of("read readv pread64 preadv preadv2")
+_WRITES = words_of("write writev pwrite64 pwritev pwritev2")
+_SPAWNS = words_of("vfork clone clone3")
+_AMBIGUOUS = words_of("futex futex_wait poll ppoll select pselect6 epoll_wait epoll_pwait epoll_pwait2")
 """Calls that waits of several kinds end in: here the Python stack knows more."""
 
 _CHANNELS = _by_word(
@@ -254,8 +252,6 @@ def _death(evidence: Evidence) -> Cause:
 def _stall(evidence: Evidence) -> Cause:
     if evidence.orphaned:
         return Cause.ORPHANED
-    if 0 < evidence.rss_limit_nbytes < evidence.rss_nbytes:
-        return Cause.LEAK
     if evidence.state in _BY_STATE or not evidence.state:
         return _BY_STATE.get(evidence.state, Cause.UNKNOWN)
     if any(word in evidence.wchan for word in _FREEZERS):
@@ -333,9 +329,8 @@ def _lines_of_process(evidence: Evidence, cause: Cause) -> list[str]:
         lines.append(f"nothing can be read of process {evidence.pid}")
     if evidence.oom_kills and cause is Cause.OUT_OF_MEMORY:
         lines.append(f"the kernel's count of out-of-memory kills went up by {evidence.oom_kills}")
-    if evidence.rss_nbytes and cause in (Cause.OUT_OF_MEMORY, Cause.KILLED, Cause.LEAK):
-        limit = f", the limit is {_megabytes(evidence.rss_limit_nbytes)}" if evidence.rss_limit_nbytes else ""
-        lines.append(f"it held {_megabytes(evidence.rss_nbytes)} of memory{limit}")
+    if evidence.rss_nbytes and cause in (Cause.OUT_OF_MEMORY, Cause.KILLED):
+        lines.append(f"it held {_megabytes(evidence.rss_nbytes)} of memory")
     if evidence.moved_bytes and evidence.exit_code is None:
         lines.append(f"{_megabytes(evidence.moved_bytes)} read and written while it was watched")
     if evidence.changing and evidence.exit_code is None:

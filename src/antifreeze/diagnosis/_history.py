@@ -1,21 +1,78 @@
-"""The history of a loader over all its epochs: the numbers behind ``report()``."""
+"""The history of a loader over all its epochs: the numbers behind ``report()``, and the file of skipped samples.
+
+The file has one line of JSON for each sample. Training continues whatever happens to it: a path that cannot be written
+raises when the loader is created, and later problems (a full disk, a removed directory) are reported once.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from antifreeze.diagnosis._policy import StallLimits, warn_after_s
+from antifreeze.core import ConfigError, get_logger, one_line, open_to_append, write_all
+from antifreeze.diagnosis._policy import warn_after_s
 from antifreeze.diagnosis._report import MAX_SKIPS, STAGES, Report, Restart, Skip
-from antifreeze.diagnosis._skip_log import SkipLog
 
+logger = get_logger()
+
+_MAX_REASON_CHARS = 4_000
 _MAX_RESTARTS = 1000
 _MAX_NOTES = 20
+
+
+class SkipLog:
+    """Appends to a file owned by this user; several ranks may write to the same file."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Create the file if it does not exist.
+
+        Raises:
+            ConfigError: the file cannot be written: missing directory, symbolic link, pipe, other owner, full disk.
+        """
+        # Absolute, because the working directory may have changed by the time the first sample fails.
+        self.path = Path(path).absolute()
+        self._has_failed = False
+        self._is_torn = False
+        try:
+            os.close(open_to_append(self.path))
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            hint = "pass the path of a file in an existing, writable directory"
+            raise ConfigError(
+                f"cannot write skip_log {str(path)!r}: {reason}", hint=hint, argument="skip_log"
+            ) from error
+
+    def add(self, skip: Skip) -> None:
+        """Append a line. Never raises because of the file."""
+        sample, reason = one_line(skip.sample), one_line(skip.reason, _MAX_REASON_CHARS)
+        values = {"sample": sample, "reason": reason, "epoch": skip.epoch, "step": skip.step}
+        try:
+            handle = open_to_append(self.path)
+            try:
+                # A full disk may have taken part of a line, which the next line must not continue.
+                start = "\n" if self._is_torn else ""
+                self._is_torn = True
+                write_all(handle, f"{start}{json.dumps(values)}\n".encode())
+                self._is_torn = False
+            finally:
+                os.close(handle)
+        except OSError as error:
+            if not self._has_failed:
+                text = "cannot log skipped samples to %s: %s; training continues, and report() still counts them"
+                logger.warning(f"antifreeze: {text}", self.path, error.strerror or str(error))
+            self._has_failed = True
+
+
+def open_skip_log(path: str | os.PathLike[str] | None) -> SkipLog | None:
+    """Return the log for the argument ``skip_log``, or None if it is None."""
+    return None if path is None else SkipLog(path)
 
 
 @dataclass(slots=True)
@@ -38,18 +95,14 @@ class History:
     memory: dict[int, int] = field(default_factory=dict)
     waiting_s: float = 0.0
     training_s: float = 0.0
-    wall_s: float = 0.0
     _left_s: float | None = None
     """When the last batch was handed over."""
     _began_s: float | None = None
     _others: list[Callable[[], Mapping[str, float]]] = field(default_factory=list)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__} | {"_others": []}  # they belong to this process
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            setattr(self, name, value)
+    def __getstate__(self) -> tuple[None, dict[str, Any]]:
+        # Without ``_others``, which belong to this process. The first part is for objects that have a ``__dict__``.
+        return None, {name: getattr(self, name) for name in self.__slots__} | {"_others": []}
 
     def asked(self) -> None:
         """Note that a batch is asked for: until now the training loop was at work."""
@@ -65,12 +118,6 @@ class History:
             self.waiting_s += now_s - self._began_s
         self._left_s = now_s
 
-    def made_here(self, samples: int) -> None:
-        """Count a batch that the training process has made itself, and note that it is handed over."""
-        self.batches += 1
-        self.samples += samples
-        self.answered()
-
     def ended(self) -> None:
         """Note that an epoch is over: what comes until the next one is not counted."""
         self._left_s = self._began_s = None
@@ -84,7 +131,7 @@ class History:
             "step": self.batches - first,
             "waited_s": now_s - asked_s if waits and asked_s is not None else 0.0,
             "idle_s": now_s - (left_s if left_s is not None else asked_s if asked_s is not None else now_s),
-            "warn_s": warn_after_s(StallLimits(stall_limit_s=stall_limit_s)),
+            "warn_s": warn_after_s(stall_limit_s),
         }
         return progress if stall_limit_s is None else progress | {"silent_s": stall_limit_s}
 

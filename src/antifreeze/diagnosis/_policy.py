@@ -25,9 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TypeAlias
-
-from antifreeze.core import ConfigError
+from typing import NamedTuple
 
 STOPPED_S = 5.0
 """How long a worker may be stopped: it is no work that takes its time."""
@@ -58,22 +56,6 @@ WARN_FACTOR = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StallLimits:
-    """What the user has set."""
-
-    stall_limit_s: float | None = None
-    """None: the rules above, without L."""
-
-    def __post_init__(self) -> None:
-        if self.stall_limit_s is not None and not self.stall_limit_s > 0:
-            raise ConfigError(
-                f"stall_limit_s={self.stall_limit_s!r} is not a time",
-                hint="give seconds above 0, or None for the default",
-                argument="stall_limit_s",
-            )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Beat:
     """One worker, as it was seen last."""
 
@@ -96,28 +78,18 @@ class Beat:
     """How many warnings were given about this silence."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kill:
-    """Kill the worker, and issue its task again."""
+class Decision(NamedTuple):
+    """Which workers to kill, and issue their tasks again; and of which to log what is known."""
 
-    worker: int
-
-
-@dataclass(frozen=True, slots=True)
-class Warn:
-    """Log what is known of the worker."""
-
-    worker: int
+    kill: list[int]
+    warn: list[int]
 
 
-Decision: TypeAlias = Kill | Warn
-
-
-def patience_s(limits: StallLimits, beat: Beat, slowest_s: float, num_samples: int) -> float:
+def patience_s(limit_s: float | None, beat: Beat, slowest_s: float, num_samples: int) -> float:
     """Return how long this worker may be silent. ``slowest_s`` is the slowest sample so far, 0 if there is none."""
     factor = ATTEMPT_FACTOR ** min(beat.attempts, MAX_ATTEMPTS)
-    if limits.stall_limit_s is not None:
-        return max(limits.stall_limit_s, USER_SLOWEST_FACTOR * slowest_s) * factor
+    if limit_s is not None:
+        return max(limit_s, USER_SLOWEST_FACTOR * slowest_s) * factor
     if beat.traced:
         return math.inf
     if beat.stopped:
@@ -126,46 +98,37 @@ def patience_s(limits: StallLimits, beat: Beat, slowest_s: float, num_samples: i
     return still_s * (MOVING_FACTOR if beat.moves else 1) * factor
 
 
-def loading_s(limits: StallLimits) -> float:
+def loading_s(limit_s: float | None) -> float:
     """Return how long a process may import and rebuild what it needs, as long as it moves."""
-    limit_s = limits.stall_limit_s
     return LOADING_S if limit_s is None else max(LEAST_LOADING_S, LOADING_FACTOR * limit_s)
 
 
-def loading_still_s(limits: StallLimits, *, runs_user_code: bool = False) -> float:
+def loading_still_s(limit_s: float | None, *, runs_user_code: bool = False) -> float:
     """Return how long a process that imports or loads may make no progress.
 
     Libraries alone are imported in seconds or not at all. What user code takes is for the user's limit to say.
     """
-    limit_s = limits.stall_limit_s
     return LATER_S if limit_s is None else limit_s if runs_user_code else max(STOPPED_S, limit_s)
 
 
-def loading_warn_s(limits: StallLimits) -> float:
+def loading_warn_s(limit_s: float | None) -> float:
     """Return how long such a process makes no progress before a warning: on a busy machine, a moment is nothing."""
-    return max(warn_after_s(limits), STOPPED_S / 2)
+    return max(warn_after_s(limit_s), STOPPED_S / 2)
 
 
-def warn_after_s(limits: StallLimits) -> float:
+def warn_after_s(limit_s: float | None) -> float:
     """Return how long the trainer waits before a warning says why."""
-    limit_s = limits.stall_limit_s
     return WARN_S if limit_s is None or limit_s >= 2 * WARN_S else limit_s / 2
 
 
-def decide(beats: Iterable[Beat], limits: StallLimits, slowest_s: float, num_samples: int) -> list[Decision]:
-    """Return decisions in the order in which they must be carried out."""
-    kills: list[Decision] = []
-    warnings: list[Decision] = []
+def decide(beats: Iterable[Beat], limit_s: float | None, slowest_s: float, num_samples: int) -> Decision:
+    """Return what to do about silent workers. ``slowest_s`` is the slowest sample so far, 0 if there is none."""
+    decision, warn_s = Decision([], []), warn_after_s(limit_s)
     for beat in beats:
         if not beat.working:
             continue
-        if beat.silent_s > patience_s(limits, beat, slowest_s, num_samples):
-            kills.append(Kill(beat.worker))
-        elif _warns(beat, warn_after_s(limits)):
-            warnings.append(Warn(beat.worker))
-    # Order: the cure first. To write a warning, evidence is gathered, and that takes time.
-    return kills + warnings
-
-
-def _warns(beat: Beat, after_s: float) -> bool:
-    return beat.waiting_s >= after_s and beat.silent_s >= after_s * float(WARN_FACTOR) ** beat.warned
+        if beat.silent_s > patience_s(limit_s, beat, slowest_s, num_samples):
+            decision.kill.append(beat.worker)
+        elif beat.waiting_s >= warn_s and beat.silent_s >= warn_s * float(WARN_FACTOR) ** beat.warned:
+            decision.warn.append(beat.worker)
+    return decision

@@ -158,15 +158,11 @@ def _about_lost_memory(report: Report) -> Iterator[str]:
 def _about_speed(report: Report) -> Iterator[str]:
     waits = report.waiting_s / report.wall_s
     if waits < WAITS_LITTLE:
-        yield _not_the_limit(report, 1 - waits)
+        text = f"data loading is not what limits you: the training loop takes {1 - waits:.0%} of the time"
+        enough = _workers_needed(report, margin=1.5)
+        yield f"{text}; num_workers={enough} would do" if enough < report.num_workers else text
     elif waits > WAITS_MUCH:
         yield from _too_slow(report, f"the training loop waits for data {waits:.0%} of the time")
-
-
-def _not_the_limit(report: Report, training: float) -> str:
-    text = f"data loading is not what limits you: the training loop takes {training:.0%} of the time"
-    enough = _workers_needed(report, margin=1.5)
-    return f"{text}; num_workers={enough} would do" if enough < report.num_workers else text
 
 
 def _too_slow(report: Report, waits: str) -> Iterator[str]:

@@ -19,6 +19,7 @@ _OURS = re.compile(
     rf"{re.escape(str(Path(__file__).parents[1]))}[/\\\\]|.*[/\\\\](?:site|dist)-packages[/\\\\]antifreeze[/\\\\]"
 )
 _INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\]")
+_TORCH = re.compile(r"[/\\](?:site|dist)-packages[/\\]torch[/\\]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +71,7 @@ def user_frames(frames: tuple[Frame, ...], most: int = 3) -> tuple[Frame, ...]:
     if mine:
         return mine[:most]
     # A dataset that was installed as a package is the user's, too; torch and antifreeze only call it.
-    theirs = [f for f in frames if not is_standard(f) and not is_ours(f) and not _is_torch(f)]
+    theirs = [f for f in frames if not is_standard(f) and not is_ours(f) and not _TORCH.search(f.file)]
     return tuple(theirs[:1]) or frames[:1]
 
 
@@ -78,7 +79,3 @@ def called_by_user(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
     """Return the frames of libraries that the user's innermost line has called, innermost first."""
     first = next((i for i, frame in enumerate(frames) if is_user(frame)), len(frames))
     return frames[:first]
-
-
-def _is_torch(frame: Frame) -> bool:
-    return bool(re.search(r"[/\\](?:site|dist)-packages[/\\]torch[/\\]", frame.file))

@@ -45,8 +45,16 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from antifreeze.core import get_logger, pid_namespace, stat_of
 from antifreeze.distributed._rank_discovery import distributed_module, local_rank_of
-from antifreeze.distributed._rank_judge import RankProblem, RankVerdict, Told, concerning, judge
-from antifreeze.distributed._rank_messages import LogThrottle, say, say_store
+from antifreeze.distributed._rank_judge import (
+    LogThrottle,
+    RankProblem,
+    RankVerdict,
+    Told,
+    concerning,
+    judge,
+    say,
+    say_store,
+)
 from antifreeze.distributed._record import (
     RankRecord,
     RankStatus,
@@ -195,7 +203,7 @@ class RankExchange:
         texts = {rank_key(own.rank): encode(to_json(own))}
         keys = self._keys(now_s) if self._is_reading(idle_s, now_s) else []
         if keys and self._found:
-            texts[self._found_key()], self._found = self._found, ""
+            texts[job_key() if own.rank == 0 else node_key(own.host)], self._found = self._found, ""
         if self.store.exchange(texts, keys, _ANSWER_S):
             self._store_is_silent = False
         else:
@@ -243,9 +251,6 @@ class RankExchange:
 
     def _others(self) -> list[str]:
         return [job_key(), node_key(self._us.host)]
-
-    def _found_key(self) -> str:
-        return job_key() if self.reader.rank == 0 else node_key(self._us.host)
 
     def _take_in(self, answer: Answer, now_s: float) -> None:
         if answer.keys != self._others():
@@ -405,5 +410,4 @@ def _in_child() -> None:
 
 
 atexit.register(_at_exit)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_child)
+os.register_at_fork(after_in_child=_in_child)

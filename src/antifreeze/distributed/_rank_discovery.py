@@ -64,19 +64,15 @@ def find_ranks(rank: int | None = None, world_size: int | None = None) -> Ranks:
 
     A loader that is made before ``init_process_group`` and iterated over after it uses the group's rank.
     """
-    return resolve((rank, world_size), distributed_pair(), os.environ)
+    module = distributed_module()
+    pair = None if module is None else (int(module.get_rank()), int(module.get_world_size()))
+    return resolve((rank, world_size), pair, os.environ)
 
 
 def distributed_module() -> Any:
     """Return ``torch.distributed`` if it is initialised, else None. Never imports it."""
     module = sys.modules.get("torch.distributed")
     return module if module is not None and module.is_available() and module.is_initialized() else None
-
-
-def distributed_pair() -> tuple[int, int] | None:
-    """Return rank and world size of the default process group, if there is one."""
-    module = distributed_module()
-    return None if module is None else (int(module.get_rank()), int(module.get_world_size()))
 
 
 def resolve(arguments: tuple[object, object], distributed: tuple[int, int] | None, environ: Environ) -> Ranks:
@@ -109,9 +105,8 @@ def _given(rank: object, world_size: object) -> Ranks | None:
             hint="give both, or neither: then torch.distributed and the launcher are asked",
             argument=missing,
         )
-    numbers = integer("rank", rank), integer("world_size", world_size)
-    check_pair(*numbers, f"given as rank={rank!r}, world_size={world_size!r}")
-    return Ranks(*numbers, "arguments")
+    said = f"given as rank={rank!r}, world_size={world_size!r}"
+    return _checked(integer("rank", rank), integer("world_size", world_size), said)._replace(source="arguments")
 
 
 def _within(given: Ranks, whole: Ranks, said: str) -> Ranks:
@@ -187,14 +182,14 @@ def local_rank_of(environ: Environ) -> int | None:
     return next((rank for rank in said if rank is not None), None)
 
 
-def check_pair(rank: int, world_size: int, said: str) -> None:
-    """Raise unless it is a rank of that many."""
+def _checked(rank: int, world_size: int, said: str) -> Ranks:
     if not 0 <= rank < world_size:
         raise ConfigError(
             f"invalid rank {rank} in a world of {world_size} ({said})",
             hint="ranks run from 0 to world_size - 1",
             argument="rank",
         )
+    return Ranks(rank, world_size, said)
 
 
 def _lightnings(environ: Environ) -> Ranks | None:
@@ -204,9 +199,9 @@ def _lightnings(environ: Environ) -> Ranks | None:
     node = _number(environ, "NODE_RANK") if _is_set(environ, "NODE_RANK") else 0
     said = f"NODE_RANK={node}, LOCAL_RANK={local}, WORLD_SIZE={world_size}"
     if node == 0:
-        return _launched(local, world_size, said)
+        return _checked(local, world_size, said)
     if _is_set(environ, "LOCAL_WORLD_SIZE"):
-        return _launched(node * _number(environ, "LOCAL_WORLD_SIZE") + local, world_size, said)
+        return _checked(node * _number(environ, "LOCAL_WORLD_SIZE") + local, world_size, said)
     raise ConfigError(
         f"the rank is unknown: {said} do not say how many processes each node has", hint=_INSTEAD, argument="rank"
     )
@@ -216,12 +211,7 @@ def _pair(environ: Environ, rank: str, world_size: str) -> Ranks | None:
     if not (_is_set(environ, rank) and _is_set(environ, world_size)):
         return None
     said = f"{rank}={environ[rank]}, {world_size}={environ[world_size]}"
-    return _launched(_number(environ, rank), _number(environ, world_size), said)
-
-
-def _launched(rank: int, world_size: int, said: str) -> Ranks:
-    check_pair(rank, world_size, said)
-    return Ranks(rank, world_size, said)
+    return _checked(_number(environ, rank), _number(environ, world_size), said)
 
 
 def _slurms(environ: Environ, *, is_alone: bool) -> Ranks | None:

@@ -93,8 +93,7 @@ class JobStore:
     def exchange(self, texts: Mapping[str, str], keys: list[str], timeout_s: float) -> bool:
         """Write values and read others in a thread. What was read is appended to ``answers``.
 
-        Returns:
-            False if that has failed, takes longer than the timeout, or cannot begin because the last call still runs.
+        Returns False if that has failed, takes longer than the timeout, or cannot begin as the last call still runs.
         """
         if self.failed or (self._call is not None and not self._call.is_done):
             return False

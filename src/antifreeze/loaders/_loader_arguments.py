@@ -9,7 +9,6 @@ from typing import Any
 from antifreeze.core import ConfigError
 from antifreeze.core import arguments as check
 from antifreeze.datasets import RowDataset, check_overrides, parse_limit
-from antifreeze.diagnosis import StallLimits
 
 _DATALOADER = "antifreeze.DataLoader(dataset, {argument}=...) reads row by row, in the order that it gives"
 _PROFILE = "loader.report() says where the time goes; py-spy or torch.profiler show it line by line"
@@ -118,7 +117,7 @@ def default_memory_limit(limit: int | str | None, num_workers: int) -> int:
     return parse_limit(None) * 4 // max(1, num_workers)  # half of what there is, for all of them
 
 
-def checked_limits(stall_limit: float | None) -> StallLimits:
+def checked_limits(stall_limit: float | None) -> float | None:
     """Return how long a worker may stall."""
     number = isinstance(stall_limit, int | float) and not isinstance(stall_limit, bool)
     if stall_limit is not None and not (number and 0 < stall_limit < float("inf")):
@@ -127,4 +126,4 @@ def checked_limits(stall_limit: float | None) -> StallLimits:
             hint="leave it out for a limit that adapts to how long samples take",
             argument="stall_limit",
         )
-    return StallLimits(stall_limit_s=stall_limit)
+    return stall_limit

@@ -159,7 +159,7 @@ class StreamingDataLoader:
             prefetch_factor=prefetch_factor,
             num_workers=self.num_workers,
             on_error=mode,
-            limits=checked_limits(stall_limit),
+            stall_limit_s=checked_limits(stall_limit),
             max_restarts=check.integer("max_restarts", max_restarts, 0),
             memory_limit=default_memory_limit(worker_memory_limit, self.num_workers),
             waits_for_all=worker_init_fn is not None,

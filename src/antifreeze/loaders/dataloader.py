@@ -247,7 +247,7 @@ class DataLoader(torch.utils.data.DataLoader[Sample]):
             num_workers=self.num_workers,
             dataset=type(self.dataset).__name__,
             on_error=split_on_error(self.on_error)[0],
-            limits=checked_limits(self.stall_limit),
+            stall_limit_s=checked_limits(self.stall_limit),
             max_restarts=check.integer("max_restarts", self.max_restarts, 0),
             memory_limit=default_memory_limit(self.worker_memory_limit, self.num_workers),
             waits_for_all=without_seeders(self.worker_init_fn) is not None,

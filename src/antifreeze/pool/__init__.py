@@ -1,20 +1,16 @@
 """Worker processes, seen from the trainer."""
 
-from antifreeze.pool._config import PoolConfig
 from antifreeze.pool._failures import Decide, can_go_on, mixed_error, user_error
-from antifreeze.pool._pool import Pool
-from antifreeze.pool._prefetch import AHEAD, PrefetchTuner
+from antifreeze.pool._pool import Pool, PoolConfig
+from antifreeze.pool._prefetch import PrefetchTuner
 from antifreeze.pool._runner import PoolCache, PoolRunner
 from antifreeze.pool._task_sources import IndexSteps, IndexTasks, ShardProgress, ShardTasks, TaskSource
-from antifreeze.pool._task_table import Poison, TaskTable
 from antifreeze.pool._worker_handle import WorkerHandle
 
 __all__ = [
-    "AHEAD",
     "Decide",
     "IndexSteps",
     "IndexTasks",
-    "Poison",
     "Pool",
     "PoolCache",
     "PoolConfig",
@@ -23,7 +19,6 @@ __all__ = [
     "ShardProgress",
     "ShardTasks",
     "TaskSource",
-    "TaskTable",
     "WorkerHandle",
     "can_go_on",
     "mixed_error",

@@ -11,6 +11,7 @@ from typing import Any
 
 from antifreeze.core import (
     AntifreezeError,
+    Lines,
     NotPicklable,
     NotRepeatable,
     Stalled,
@@ -18,11 +19,21 @@ from antifreeze.core import (
     UserCodeError,
     WorkerDied,
     clean_block,
+    indented,
     limit_hint,
 )
 from antifreeze.diagnosis import Cause, Finding
-from antifreeze.pool._messages import evidence_lines
 from antifreeze.worker import Failure, FailureReason
+
+
+def evidence_lines(finding: Finding) -> list[str]:
+    """Return the evidence as lines of an error, a little to the right of its other lines."""
+    return [f"  {line}" for line in finding.evidence_lines]
+
+
+def lines_of(finding: Finding) -> Lines:
+    """Return the evidence for a log, each on its own line."""
+    return indented(evidence_lines(finding), by="  ")
 
 
 def no_descriptors(error: OSError) -> WorkerDied:
@@ -120,26 +131,22 @@ def user_error(
             "load_state_dict(); a map-style dataset needs neither"
         )
         error = _NOT_REPEATED[failure.reason](failure.message, lines=lines, hint=hint, **facts)
-        error.__cause__ = cause
-        return error
-    if failure.reason is FailureReason.NOT_PICKLABLE:
+    elif failure.reason is FailureReason.NOT_PICKLABLE:
         hint = "return tensors, arrays, numbers, texts or other objects that can be pickled; not functions or handles"
-        error = NotPicklable(
-            f"{failure.what}: {failure.kind}: {failure.message}", lines=lines, hint=hint, path="", **facts
-        )
-        error.__cause__ = cause
-        return error
-    if failure.reason is FailureReason.RETURNED_NONE:
+        problem = f"{failure.what}: {failure.kind}: {failure.message}"
+        error = NotPicklable(problem, lines=lines, hint=hint, path="", **facts)
+    elif failure.reason is FailureReason.RETURNED_NONE:
         return UserCodeError(f"{failure.what} returned None", lines=lines, hint=failure.message, **facts)
-    if original is None and (original := _rebuilt(failure)) is not None:
-        original.__cause__ = cause
-        cause = original
-    said = f": {failure.message}" if failure.message else ""
-    problem = f"{failure.what} raised {failure.kind}{said}"
-    hint = f"see the traceback above{_SKIP if failure.can_skip else ''}"
-    if isinstance(cause, OSError) and cause.errno != errno.EAGAIN and (limit := limit_hint(cause)):
-        hint = f"{limit}; {hint}"
-    error = mixed_error(_class_of(failure, original))(problem, lines=lines, hint=hint, **facts)
+    else:
+        if original is None and (original := _rebuilt(failure)) is not None:
+            original.__cause__ = cause
+            cause = original
+        said = f": {failure.message}" if failure.message else ""
+        problem = f"{failure.what} raised {failure.kind}{said}"
+        hint = f"see the traceback above{_SKIP if failure.can_skip else ''}"
+        if isinstance(cause, OSError) and cause.errno != errno.EAGAIN and (limit := limit_hint(cause)):
+            hint = f"{limit}; {hint}"
+        error = mixed_error(_class_of(failure, original))(problem, lines=lines, hint=hint, **facts)
     error.__cause__ = cause
     return error
 

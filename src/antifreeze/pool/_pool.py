@@ -37,19 +37,17 @@ import sys
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from antifreeze.core import AntifreezeError
-from antifreeze.diagnosis import Finding
+from antifreeze.diagnosis import Finding, History, Restart
 from antifreeze.ipc import Closed
-from antifreeze.pool._config import PoolConfig, TaskDispatcher
 from antifreeze.pool._failures import no_descriptors, user_error
-from antifreeze.pool._supervisor import the_supervisor
+from antifreeze.pool._supervisor import WakeupPipe, the_supervisor
 from antifreeze.pool._template import Template, Templates
-from antifreeze.pool._wakeup import WakeupPipe
 from antifreeze.pool._worker_handle import WorkerEvent, WorkerHandle, WorkerState, make_worker
-from antifreeze.worker import Cancel, Environment, Failure, Ready, Results, Start, Task
+from antifreeze.worker import Cancel, Environment, Failure, Ready, Result, Results, Start
 
 GRACE_S = 1.0
 """How long a worker may take to finish its current task when its loader ends."""
@@ -58,13 +56,37 @@ _MAX_SPAWN_RETRIES = 10
 _TRAINER_CHECK_INTERVAL_S = 0.3
 
 
-class Pool:
-    """Worker processes that run one program.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolConfig:
+    """User settings that apply to all workers."""
 
-    Two threads enter: the one that iterates over the loader, and the supervisor, so that a worker that exits during a
-    long training step is replaced before its batch is missed. Both hold ``lock`` while they do; neither waits while
-    holding it.
-    """
+    num_workers: int
+    dataset: str
+    """Name of the dataset in messages."""
+    on_error: str = "raise"
+    stall_limit_s: float | None = None
+    max_restarts: int = 100
+    memory_limit: int | None = None
+    waits_for_all: bool = False
+    """Whether an epoch ends only after every worker has started, so that a failing ``worker_init_fn`` is reported."""
+
+
+class TaskDispatcher(Protocol):
+    """An epoch, as its pool sees it: ``PoolEpoch`` says what each method does. All of them need the pool's lock."""
+
+    history: History
+    began_s: float
+    checked_s: float
+
+    def on_result(self, slot: int, result: Result, worker: WorkerHandle) -> bool: ...
+    def on_worker_lost(self, worker: WorkerHandle) -> None: ...
+    def on_exit_code(self, token: int, code: int | None) -> None: ...
+    def assign(self) -> None: ...
+    def check(self) -> None: ...
+
+
+class Pool:
+    """Worker processes that run one program. Methods called ``on_...`` and ``poll`` are called by the supervisor."""
 
     def __init__(self, program: Any, seed: int, config: PoolConfig) -> None:
         self.config = config
@@ -73,27 +95,31 @@ class Pool:
         """The epoch whose tasks these workers run. The garbage collector may clear it at any moment."""
         self.workers: list[WorkerHandle | None] = [None] * config.num_workers
         self.fatal: AntifreezeError | None = None
+        # Fork-safe: a child of the trainer must neither use nor end these workers; they belong to the parent.
         self.pid = os.getpid()
         self._program, self._seed = program, seed
         self.template: Template | None = None
         """What these workers are forked from."""
         self._templates: Templates | None = None
         self._environment: Environment | None = None
+        # Invariant: a lost worker is kept until its exit is reported, because its stacks may explain the exit.
         self._gone: dict[int, WorkerHandle] = {}
         self.early_exits: Counter[int] = Counter()
         """Number of consecutive workers of each slot that were lost before they were ready."""
         self._spawn_retries, self._closing = 0, False
         self._wakeup = WakeupPipe()
         self.wake = self._wakeup.notify
-        self._poll: select.poll | None = None
         self.runs = itertools.count(1)
         """Numbers for the epochs that use these workers; an epoch that resumes after an error gets a new number."""
         self.cancelled: deque[int] = deque()
         """Runs that were abandoned and whose cancellation has not been sent to the workers yet."""
-        self.exits: dict[int, Callable[[int | None], None]] = {}
-        """Callbacks that receive the exit code of a worker, by token."""
         self.shard_ends: dict[int, bytes] = {}
         """Dataset states at the end of the last iteration of each shard, by slot; used by persistent workers."""
+
+    @property
+    def present(self) -> list[WorkerHandle]:
+        """The workers that were not lost, starting ones included."""
+        return [worker for worker in self.workers if worker is not None]
 
     @property
     def is_usable(self) -> bool:
@@ -118,6 +144,7 @@ class Pool:
         template = self.template
         if self._closing or self.fatal is not None or template is None or self._environment is None:
             return
+        # A replacement sends its results one by one: it may be lost like its predecessor, and what it holds with it.
         start = Start(
             slot=slot,
             num_workers=len(self.workers),
@@ -132,30 +159,34 @@ class Pool:
         except OSError as error:
             self.fatal = no_descriptors(error)
             return
-        self.workers[slot], self._poll = worker, None
+        self.workers[slot] = worker
         the_supervisor().spawn(self, message, fds, template)
 
     def on_load_failed(self, token: int, template: Template) -> None:
-        """Handle an error that user code raised while the payload was loaded. Called by the supervisor."""
+        """Handle an error that user code raised while the payload was loaded."""
         with self.lock:
             if template is self.template and self._worker(token) is not None:
                 self._handle_failure(template.failure, "the process that loads it for all workers")
         self.wake()
 
     def on_loading_process_lost(self, template: Template, pid: int, why: Finding) -> None:
-        """Handle the loss of the process that loads the payload. Called by the supervisor."""
+        """Record that the process that loads the payload was lost before it was ready."""
         with self.lock:
             if template is self.template and (dispatcher := self.dispatcher) is not None:
-                dispatcher.on_loading_process_lost(pid, why)
+                lines = (why.title, *why.evidence_lines)
+                after_s = time.monotonic() - dispatcher.began_s
+                dispatcher.history.restart(
+                    Restart(worker=-1, pid=pid, cause=why.cause.value, sample="", after_s=after_s, evidence=lines)
+                )
 
     def on_prepared(self, template: Template) -> None:
-        """Record that the payload was loaded. Called by the supervisor."""
+        """Record that the payload was loaded, or that each worker will load it."""
         with self.lock:
             if template is self.template and (dispatcher := self.dispatcher) is not None:
-                dispatcher.started(template.load_s)
+                dispatcher.history.spent({"start": template.load_s})
 
     def on_spawned(self, token: int, pid: int) -> None:
-        """Record the process ID of a worker that was spawned. Called by the supervisor."""
+        """Record the process ID of a worker that was spawned."""
         with self.lock:
             worker = self._worker(token)
             if worker is not None:
@@ -163,36 +194,40 @@ class Pool:
                 worker.apply(WorkerEvent.SPAWNED)
 
     def on_exited(self, token: int, code: int | None) -> None:
-        """Handle the exit of a worker. Called by the supervisor."""
+        """Handle the exit of a worker; ``code`` is None if unknown."""
         with self.lock:
             worker = self._worker(token)
             if worker is not None:
                 while self._receive_from(worker):  # Order: first, so that results it had sent are not lost
                     pass
                 self.lose(worker)
-            if (on_exit_code := self.exits.pop(token, None)) is not None:
-                on_exit_code(code)
+            # Order: the exit code before the handle is closed, whose stacks are read to explain it.
+            if (dispatcher := self.dispatcher) is not None:
+                dispatcher.on_exit_code(token, code)
             if (gone := self._gone.pop(token, None)) is not None:
                 gone.close()
         self.wake()
 
     def on_fatal(self, error: AntifreezeError) -> None:
-        """Record that no worker can be spawned. Called by the supervisor."""
+        """Record that no worker can be spawned."""
         with self.lock:
             self.fatal = error
         self.wake()
 
     def _worker(self, token: int) -> WorkerHandle | None:
-        return next((m for m in self.workers if m is not None and m.token == token), None)
+        return next((worker for worker in self.present if worker.token == token), None)
 
     # -- messages --------------------------------------------------------------------------------------------------
 
     def receive(self) -> None:
         """Process messages from all workers. Needs the lock."""
-        self._cancel()
-        for worker in self.workers:
-            if worker is not None:
-                self._receive_from(worker)
+        while self.cancelled:
+            message = Cancel(self.cancelled.popleft())
+            for worker in self.present:
+                with contextlib.suppress(Closed):
+                    worker.channel.send_nowait(message)
+        for worker in self.present:
+            self._receive_from(worker)
 
     def _receive_from(self, worker: WorkerHandle) -> bool:
         """Process pending messages of one worker; return True if there were any."""
@@ -211,36 +246,25 @@ class Pool:
         return bool(messages)
 
     def _on_message(self, worker: WorkerHandle, message: Any, fds: list[int]) -> None:
-        if isinstance(message, Ready):
-            self._ready(worker, message)
-        elif isinstance(message, Results):
+        if isinstance(message, Results):
             worker.outbox.returned(message.returned)
             worker.inbox.apply(message.opened, fds, message.dropped)
             for result in message.results:
-                taken = (dispatcher := self.dispatcher) is not None and dispatcher.on_result(
-                    worker.slot, result, worker
-                )
+                # Order: asked for each result. What a cleared epoch takes would never be released.
+                dispatcher = self.dispatcher
+                taken = dispatcher is not None and dispatcher.on_result(worker.slot, result, worker)
                 if not taken and result.packed is not None:
                     worker.inbox.release(result.packed.pieces)
-            if message.imported:
-                self._add_modules(message.imported)
-
-    def _add_modules(self, imported: tuple[str, ...]) -> None:
-        """Preload modules that a worker imported while running, so that the next workers start with them."""
-        if self.template is None or self._templates is None:
-            return
-        if names := self.template.select_extra_modules(imported, self._templates.by_value):
-            the_supervisor().add_modules(self.template, names)
-
-    def _ready(self, worker: WorkerHandle, message: Ready) -> None:
-        failure = message.failure
-        if failure is None:
+            if message.imported and self.template is not None and self._templates is not None:
+                names = self.template.select_extra_modules(message.imported, self._templates.by_value)
+                the_supervisor().add_modules(self.template, names)
+        elif isinstance(message, Ready) and message.failure is not None:
+            self._handle_failure(message.failure, worker.name)
+        elif isinstance(message, Ready):
             worker.apply(WorkerEvent.LOADED)
             self.early_exits[worker.slot] = self._spawn_retries = 0
             if (dispatcher := self.dispatcher) is not None:
-                dispatcher.started(message.load_s)
-        else:
-            self._handle_failure(failure, worker.name)
+                dispatcher.history.spent({"start": message.load_s})
 
     def _handle_failure(self, failure: Failure, who: str) -> None:
         """Send a module that exists only in this process by value and restart, or fail with the user's error."""
@@ -250,15 +274,10 @@ class Pool:
             return
         templates.by_value.add(failure.module)
         self.template, self._environment = templates.of(self._program)
-        for slot, other in enumerate(self.workers):
-            if other is not None and other.state is not WorkerState.READY:
-                self._end(other, 0)
-                self.spawn(slot)
-
-    def give(self, worker: WorkerHandle, tasks: list[Task]) -> None:
-        """Send tasks to a worker. Needs the lock."""
-        with contextlib.suppress(Closed):  # the next receive reports the loss
-            worker.send(tasks)
+        # Those that are ready did not need the module, and their tasks are under way.
+        for other in self.present:
+            if other.state is not WorkerState.READY:
+                self.replace(other, 0)
 
     # -- losses ----------------------------------------------------------------------------------------------------
 
@@ -269,13 +288,11 @@ class Pool:
             return
         self.workers[worker.slot] = None
         self._gone[worker.token] = worker
-        self._poll = None
         worker.exited_early = was is not WorkerState.READY
         if was is WorkerState.REQUESTED and self._spawn_retries < _MAX_SPAWN_RETRIES:
             # It never had a process: the fork server exited before forking it. Ask again; no work was lost.
             self._spawn_retries += 1
-            self._end(worker, 0)
-            self.spawn(worker.slot)
+            self.replace(worker, 0)
             return
         if (dispatcher := self.dispatcher) is not None:
             dispatcher.on_worker_lost(worker)
@@ -288,39 +305,36 @@ class Pool:
         """True if workers of a slot repeatedly exit before they are ready."""
         return max(self.early_exits.values(), default=0) >= _MAX_EARLY_EXITS
 
-    def replace(self, worker: WorkerHandle) -> None:
-        """Replace an idle worker with a new one."""
-        self._end(worker, GRACE_S)
-        self.spawn(worker.slot)
-
-    def _end(self, worker: WorkerHandle, grace_s: float) -> None:
-        self.workers[worker.slot] = self._poll = None
+    def replace(self, worker: WorkerHandle, grace_s: float = GRACE_S) -> None:
+        """Replace a worker that has no tasks with a new one."""
+        self.workers[worker.slot] = None
         the_supervisor().terminate(worker.token, grace_s)
         worker.close()
+        self.spawn(worker.slot)
 
     # -- waiting ---------------------------------------------------------------------------------------------------
 
     def wait(self, seconds: float) -> None:
         """Wait until a worker sends a message or the supervisor calls ``wake``. Needs no lock."""
+        poll = select.poll()
+        poll.register(self._wakeup.fileno(), select.POLLIN)
+        # Tried: keeping the poll object. It had to be dropped wherever a slot changed, to save microseconds of waiting.
         with self.lock:
-            poll = self._poll
-            if poll is None:
-                poll = self._poll = select.poll()
-                poll.register(self._wakeup.fileno(), select.POLLIN)
-                for worker in self.workers:
-                    if worker is not None and worker.channel.fileno() >= 0:
-                        poll.register(worker.channel.fileno(), select.POLLIN)
+            for worker in self.present:
+                if worker.channel.fileno() >= 0:
+                    poll.register(worker.channel.fileno(), select.POLLIN)
         if any(fd == self._wakeup.fileno() for fd, _ in poll.poll(seconds * 1000)):
             self._wakeup.drain()
 
     def poll(self) -> None:
-        """Supervise the workers while the trainer is not asking for a batch. Called by the supervisor."""
+        """Supervise the workers while the trainer is not asking for a batch."""
         if (
             (dispatcher := self.dispatcher) is not None
             and not self._closing
-            and dispatcher.seconds_since_check() < _TRAINER_CHECK_INTERVAL_S
+            and time.monotonic() - dispatcher.checked_s < _TRAINER_CHECK_INTERVAL_S
         ):
             return  # the trainer's thread is doing all of this
+        # The trainer's thread may hold the lock while it runs a sampler. The supervisor has other pools to look after.
         if not self.lock.acquire(timeout=0.01):
             return
         try:
@@ -340,15 +354,6 @@ class Pool:
 
     # -- shutdown -------------------------------------------------------------------------------------------------
 
-    def _cancel(self) -> None:
-        """Tell workers which runs were abandoned."""
-        while self.cancelled:
-            message = Cancel(self.cancelled.popleft())
-            for worker in self.workers:
-                if worker is not None:
-                    with contextlib.suppress(Closed):
-                        worker.channel.send_nowait(message)
-
     def end(self) -> None:
         """Shut down all workers in the background. Takes no lock and never waits: the collector may call this."""
         if os.getpid() == self.pid and not self._closing:
@@ -360,10 +365,9 @@ class Pool:
     def _close(self) -> None:
         supervisor = the_supervisor()
         supervisor.drop(self)
-        for worker in [*self.workers, *self._gone.values()]:
-            if worker is not None:
-                supervisor.terminate(worker.token, GRACE_S)
-                worker.close()
+        for worker in [*self.present, *self._gone.values()]:
+            supervisor.terminate(worker.token, GRACE_S)
+            worker.close()
         self.workers = [None] * len(self.workers)
         self._gone.clear()
         self.template = self._templates = self._environment = None

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from functools import partial
 from typing import Any, NamedTuple
 
 from antifreeze.core import AntifreezeError, Location, NotPicklable, get_logger
-from antifreeze.diagnosis import Finding, History, Skip
+from antifreeze.diagnosis import History, Skip
 from antifreeze.distributed import Trouble
-from antifreeze.ipc import Heartbeat, Inbox, Packed, Stage, unpack
+from antifreeze.ipc import Closed, Inbox, Packed, unpack
 from antifreeze.pool._failures import Decide, can_go_on, timed_out, user_error
-from antifreeze.pool._messages import sample_of, slowest_of
 from antifreeze.pool._pool import Pool
 from antifreeze.pool._prefetch import PrefetchTuner
 from antifreeze.pool._task_sources import TaskSource
 from antifreeze.pool._task_table import TaskTable
-from antifreeze.pool._worker_failures import WorkerFailures
 from antifreeze.pool._worker_handle import WorkerHandle, WorkerState
-from antifreeze.pool._worker_watch import Charge, WorkerWatch
+from antifreeze.pool._worker_watch import WorkerFailures, WorkerWatch
 from antifreeze.worker import Result, Shard, Task, UserError, failure_of
 
 logger = get_logger()
@@ -50,21 +48,17 @@ class PoolEpoch:
         number: int,
         decide: Decide,
     ) -> None:
-        self._pool, self._source, self._task_table, self._tuner, self._history = (
-            pool,
-            source,
-            task_table,
-            tuner,
-            history,
-        )
-        self._number, self._decide = number, decide
+        self._pool, self._source, self._task_table, self._tuner = pool, source, task_table, tuner
+        self.history, self._number, self._decide = history, number, decide
         self.run = next(pool.runs)
         """Number carried by this epoch's tasks, so that late results of earlier runs can be recognized."""
-        self._watch = WorkerWatch(pool.config.limits, history, partial(_sample_at, task_table, source))
+        self._watch = WorkerWatch(pool, source, task_table, history)
+        self.began_s = self._watch.began_s
         self._failures = WorkerFailures(pool, source, task_table, self._watch, history, number)
-        self._retiring: dict[int, Finding] = {}
+        self.on_exit_code = self._failures.on_exit_code
         self._waiting_since_s: float | None = None
-        self._checked_s = 0.0
+        self.checked_s = 0.0
+        """When the workers were last checked."""
         self._exhausted = False
         for slot in range(pool.config.num_workers):
             self._end_shard(slot)
@@ -85,10 +79,10 @@ class PoolEpoch:
                 if isinstance(outcome, AntifreezeError):
                     self._raise(outcome)
                     continue
-                if not any(m is not None and m.state is WorkerState.READY for m in self._pool.workers):
+                if not any(worker.state is WorkerState.READY for worker in self._pool.present):
                     began_s = time.monotonic()  # startup does not count: imports may take longer than any batch
                 if timeout_s and time.monotonic() - began_s > timeout_s:
-                    at = [f"{m.name} is at {self._watch.describe(m)}" for m in self._pool.workers if m is not None]
+                    at = [f"{worker.name} is at {self._watch.describe(worker)}" for worker in self._pool.present]
                     raise timed_out(timeout_s, at)
                 self._pool.wait(_WAIT_INTERVAL_S)
         finally:
@@ -103,7 +97,7 @@ class PoolEpoch:
             or 2 * (task_table.open - task_table.num_back) < self._tuner.quota * pool.config.num_workers
         ):
             pool.receive()
-            if self.seconds_since_check() >= _WAIT_INTERVAL_S:
+            if time.monotonic() - self.checked_s >= _WAIT_INTERVAL_S:
                 self.check()
             self._fill()
             self.assign()
@@ -123,7 +117,7 @@ class PoolEpoch:
         return END if done else None
 
     def _is_any_starting(self) -> bool:
-        return any(m and m.state in (WorkerState.REQUESTED, WorkerState.LOADING) for m in self._pool.workers)
+        return any(m.state in (WorkerState.REQUESTED, WorkerState.LOADING) for m in self._pool.present)
 
     def _open(self, batch: Batch) -> Any:
         result = batch.result
@@ -135,7 +129,7 @@ class PoolEpoch:
             who = batch.worker.name if batch.worker is not None else ""
             location = f"batch {result.step}, which has made it"
             raise user_error(failure, worker=who, step=result.step, location=location, original=error) from error
-        self._history.delivered(result.num_samples, result.nbytes)
+        self.history.delivered(result.num_samples, result.nbytes)
         return value
 
     def _raise(self, error: AntifreezeError) -> None:
@@ -145,7 +139,7 @@ class PoolEpoch:
         task, position = error.retry
         with self._pool.lock:
             sample = error.facts.get("sample") or self._source.name(task, "", position)
-            self._history.skip(Skip(sample=sample, reason=error.message, epoch=self._number, step=task.step))
+            self.history.skip(Skip(sample=sample, reason=error.message, epoch=self._number, step=task.step))
             # Order: it is the next one to be delivered, so it goes to the front.
             self._task_table.redo(task._replace(skip=(*task.skip, position)))
             self.assign()
@@ -175,9 +169,7 @@ class PoolEpoch:
         quota, load = self._tuner.quota, self._task_table.load
         max_tasks = max(1, quota // 2) if self._is_any_starting() else quota
         room, some = min(max_tasks, self._tuner.room), max(1, quota // 8)
-        free = [
-            m for m in self._pool.workers if m is not None and load(m.slot) + room <= max_tasks and self._can_work(m)
-        ]
+        free = [m for m in self._pool.present if load(m.slot) + room <= max_tasks and self._can_work(m)]
         given: dict[int, list[Task]] = {}
         while free:
             for worker in sorted(free, key=lambda m: load(m.slot)):
@@ -185,13 +177,15 @@ class PoolEpoch:
                 if not tasks:
                     free.remove(worker)
                 given.setdefault(worker.slot, []).extend(tasks)
-        for worker in [m for m in self._pool.workers if m is not None and given.get(m.slot)]:
-            tasks = [task for task in (self._prepared(t, worker) for t in given[worker.slot]) if task is not None]
+        for worker in self._pool.present:
+            prepared = [self._prepared(task, worker) for task in given.get(worker.slot, [])]
+            tasks = [task for task in prepared if task is not None]
             if tasks:
-                self._pool.give(worker, tasks)
+                with contextlib.suppress(Closed):  # the next receive reports the loss
+                    worker.send(tasks)
 
     def _can_work(self, worker: WorkerHandle) -> bool:
-        if worker.state is not WorkerState.READY or worker.slot in self._retiring:
+        if worker.state is not WorkerState.READY or worker.leak is not None:
             return False
         self._end_shard(worker.slot)
         return not self._failures.holds(worker.slot)
@@ -221,10 +215,12 @@ class PoolEpoch:
         task = self._task_table.task(result.step)
         for skip in result.skipped:
             name = self._source.name(task, skip.sample, skip.position)
-            self._history.skip(Skip(sample=name, reason=skip.reason, epoch=self._number, step=result.step))
-        self._history.spent(dict(result.times))
-        if result.slowest is not None and result.slowest.seconds > self._history.slowest_s:
-            self._history.slowest = slowest_of(self._source.name, task, result.slowest)
+            self.history.skip(Skip(sample=name, reason=skip.reason, epoch=self._number, step=result.step))
+        self.history.spent(dict(result.times))
+        if result.slowest is not None and result.slowest.seconds > self.history.slowest_s:
+            others = f" or one of {result.slowest.others} after it" if result.slowest.others else ""
+            name = self._source.name(task, f"sample {result.slowest.sample}", result.slowest.position)
+            self.history.slowest = (name + others, result.slowest.seconds)
         self._tuner.observe(sum(seconds for _, seconds in result.times), result.nbytes)
         outcome: Any = Batch(result, worker.inbox, worker)
         if result.failure is not None:
@@ -242,17 +238,8 @@ class PoolEpoch:
         self._end_shard(slot)
         return isinstance(outcome, Batch) and problem is None
 
-    def started(self, seconds: float) -> None:
-        """Record the startup time of a worker."""
-        self._history.spent({"start": seconds})
-
-    def on_loading_process_lost(self, pid: int, why: Finding) -> None:
-        """Record the loss of the process that loads the payload for all workers."""
-        self._failures.on_loading_process_lost(pid, why)
-
     def on_worker_lost(self, worker: WorkerHandle) -> None:
         """Reassign the tasks of a lost worker."""
-        self._retiring.pop(worker.slot, None)
         self._failures.lost(worker)
         self.assign()
 
@@ -264,32 +251,29 @@ class PoolEpoch:
 
     # -- supervision -----------------------------------------------------------------------------------------------
 
-    def seconds_since_check(self) -> float:
-        """Return the time since the last check. Needs no lock."""
-        return time.monotonic() - self._checked_s
-
     def check(self) -> None:
         """Detect stalled, leaking and lost workers."""
-        now_s = self._checked_s = time.monotonic()
+        now_s = self.checked_s = time.monotonic()
         waiting_s = now_s - self._waiting_since_s if self._waiting_since_s is not None else 0.0
-        workers = [m for m in self._pool.workers if m is not None]
-        charges = {m.slot: Charge(self._task_table.load(m.slot), self._attempts(m)) for m in workers}
-        for worker, finding in self._watch.judge(workers, charges, waiting_s):
+        for worker, finding in self._watch.judge(waiting_s):
             worker.kill(finding)
             self._pool.lose(worker)
-        for worker, finding in self._watch.leaking(workers, self._pool.config.memory_limit):
-            self._retiring.setdefault(worker.slot, finding)
-        self._retire()
+        self._watch.find_leaks()
+        # A worker that leaks gets no more tasks, and is replaced once it has returned those that it has.
+        for worker in self._pool.present:
+            if worker.leak is not None and not self._task_table.load(worker.slot):
+                self._watch.lost(worker, worker.leak, "it had finished its batches and was replaced")
+                self._pool.replace(worker)
         self._failures.check(now_s)
 
     @property
     def stall_limit_s(self) -> float | None:
         """The user's ``stall_limit_s``."""
-        return self._pool.config.limits.stall_limit_s
+        return self._pool.config.stall_limit_s
 
     def where(self) -> tuple[Location, Trouble | None]:
         """Return which worker the training loop is waiting for, and the last known stall. Needs no lock: read-only."""
-        workers = [(m, m.record) for m in self._pool.workers if m is not None]
+        workers = [(m, m.record) for m in self._pool.present]
         busy = [(m, r) for m, r in workers if r.stage.working or self._task_table.load(m.slot)]
         if not busy:
             return Location(), self._watch.stalls.last()
@@ -297,28 +281,6 @@ class PoolEpoch:
         worker, record = min(busy, key=lambda pair: (pair[1].step < 0, pair[1].step, pair[1].since_s))
         return self._watch.place(worker, record), self._watch.stalls.last()
 
-    def _attempts(self, worker: WorkerHandle) -> int:
-        record = worker.record
-        if record.stage in (Stage.STARTED, Stage.LOAD, Stage.INIT):
-            return self._pool.early_exits[worker.slot]
-        return self._task_table.num_losses(record.step)
-
-    def _retire(self) -> None:
-        """Replace leaking workers once they have returned all their tasks."""
-        for slot, finding in list(self._retiring.items()):
-            worker = self._pool.workers[slot]
-            if worker is not None and not self._task_table.load(slot):
-                del self._retiring[slot]
-                self._failures.retired(worker, finding)
-                self._pool.replace(worker)
-
 
 def _ended(task: Task) -> Batch:
     return Batch(Result(task.epoch, task.step, ended=True), Inbox())
-
-
-def _sample_at(task_table: TaskTable, source: TaskSource, record: Heartbeat) -> str:
-    """Return the name of the sample a worker was processing; "" if there was none."""
-    sample = sample_of(record)
-    known = record.position >= 0 and task_table.has(record.step)
-    return source.name(task_table.task(record.step), sample, record.position) if known else sample

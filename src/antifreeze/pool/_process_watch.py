@@ -15,76 +15,51 @@ Guarantees:
 Assumptions. Counters grow if a process does anything useful; a byte that comes through ``recv`` is not counted, but to
 handle it costs CPU time. Two looks of one watch belong to the same silence: its owner drops the watch when the process
 has answered.
+"""
 
+# Invariant: looks only read. Nothing is asked of the process except its stacks, and these only when a cause is wanted.
 # Tried: judging a process by one look. One that loops over short sleeps is then found asleep, like one that is stuck.
 # Tried: py-spy and ptrace. They need permissions that containers do not give, and stop the process meanwhile.
-"""
+# Rejected: a thread in the process that answers. It does not run while native code holds the interpreter's lock, which
+# is one of the stalls to be explained.
 
 from __future__ import annotations
 
 import contextlib
 import os
 import time
-from typing import NamedTuple
 
-from antifreeze.core import Deadline, Lines, get_logger, one_line
-from antifreeze.diagnosis import (
-    Counters,
-    Finding,
-    ProcSnapshot,
-    StallLimits,
-    evidence_of,
-    find_cause,
-    loading_s,
-    loading_still_s,
-    loading_warn_s,
-    parse_stack,
-    read_counters,
-    read_proc,
-)
-from antifreeze.pool._messages import lines_of
+from antifreeze.core import Deadline
+from antifreeze.diagnosis import Finding, Look, evidence_of, find_cause, parse_stack, read_counters, read_proc
 from antifreeze.worker import DUMP_SIGNAL
-
-logger = get_logger()
 
 LOOK_S = 0.5
 """Looks are this far apart."""
 _APART_S = 0.3
 """Two looks that are compared for evidence are at least this far apart."""
-_AWAY_GRACE_S = 3.0
-"""If a server was not looked at for this long, it is our own process that was suspended."""
 _DUMP_TIMEOUT_S = 0.5
 _STACK_NBYTES = 1 << 16
 _CANNOT_DUMP = ("T", "t", "D", "Z")
 """States in which a process runs no signal handler."""
 
 
-class _Look(NamedTuple):
-    at_s: float
-    counters: Counters | None
-    snapshot: ProcSnapshot
-
-
 class ProcessWatch:
-    """Looks at one process, from the moment it is made. Used by one thread at a time."""
+    """Looks at one process, from the moment it is made. Used by one thread at a time.
+
+    ``stacks`` is the file that its ``faulthandler`` writes to, below 0 if there is none. With children, the programs
+    that it has started count as its progress; CPU time of ``noise_s`` between two looks does not.
+    """
 
     def __init__(self, pid: int, stacks: int, *, with_children: bool = True, noise_s: float = 0.0) -> None:
-        """Take the first look.
-
-        Args:
-            pid: the process.
-            stacks: the file that its ``faulthandler`` writes to; below 0 if there is none.
-            with_children: whether the programs that it has started count as its progress.
-            noise_s: CPU time between two looks that is not progress.
-        """
         self._pid = pid
         self._stacks = stacks
         self._with_children = with_children
         self._noise_s = noise_s
-        now_s = time.monotonic()
-        self.since_s = self.moved_s = now_s
-        self._before: _Look | None = None
-        self._last = self._look(now_s)
+        self.warnings = 0
+        """How many warnings the owner of this watch has given."""
+        self.since_s = self.moved_s = time.monotonic()
+        self._before: Look | None = None
+        self._last = self._look(self.since_s)
 
     @property
     def state(self) -> str:
@@ -106,12 +81,11 @@ class ProcessWatch:
             self.moved_s = now_s
 
     def find_cause(self, stage: str) -> Finding:
-        """Return why the process makes no progress.
-
-        Args:
-            stage: the stage of its work that it is in, in the words of ``Evidence``.
-        """
+        """Return why the process makes no progress. ``stage`` is where it is, in the words of ``Evidence``."""
+        # Order: the stacks before the last look. The signal interrupts what the process waits in; once the dump is
+        # complete, it is back there.
         text = "" if self.state in _CANNOT_DUMP else ask_for_stacks(self._pid, self._stacks)
+        # The look that is at hand is compared, if it is old enough, so that a warning does not hold up its caller.
         first = self._last
         if time.monotonic() - first.at_s < _APART_S and self._before is not None:
             first = self._before
@@ -119,82 +93,21 @@ class ProcessWatch:
         if left_s > 0:
             time.sleep(left_s)
         now = self._look(time.monotonic())
-        return find_cause(
-            evidence_of(
-                self._pid,
-                first.counters,
-                now.counters,
-                max(now.at_s - first.at_s, _APART_S),
-                first.snapshot,
-                now.snapshot,
-                stage=stage,
-                frames=parse_stack(text),
-            )
-        )
+        return find_cause(evidence_of(self._pid, first, now, stage=stage, frames=parse_stack(text)))
 
-    def _look(self, now_s: float) -> _Look:
-        return _Look(now_s, read_counters(self._pid, alone=not self._with_children), read_proc(self._pid))
-
-
-class ServerWatch:
-    """Warns of a fork server or template that does not answer, and says when to replace it.
-
-    It is judged while something is asked of it. It only imports and loads; what it has forked says nothing about it,
-    unless it runs user code.
-    """
-
-    def __init__(self, pid: int, title: str = "the fork server", stacks: int = -1, *, is_awaited: bool = True) -> None:
-        self._pid = pid
-        self._title = title
-        self._stacks = stacks
-        self._is_awaited = is_awaited
-        self._runs_user_code = stacks >= 0
-        self._watch: ProcessWatch | None = None
-        self._has_warned = False
-
-    def stall(self, limits: StallLimits, *, is_asked: bool) -> Finding | None:
-        """Return why it does not answer, once it has made no progress for too long; warn before that."""
-        now_s, watch = time.monotonic(), self._watch
-        if not is_asked:
-            self._watch = None
-            return None
-        if watch is None or now_s - watch.at_s > _AWAY_GRACE_S:
-            self._watch = ProcessWatch(self._pid, self._stacks, with_children=self._runs_user_code)
-            self._has_warned = False
-            return None
-        watch.observe(now_s)
-        still_s, asked_s = now_s - watch.moved_s, now_s - watch.since_s
-        is_stuck = still_s > loading_still_s(limits, runs_user_code=self._runs_user_code) or asked_s > loading_s(limits)
-        if not is_stuck and (self._has_warned or still_s <= loading_warn_s(limits)):
-            return None
-        finding = watch.find_cause("load")
-        self._warn(finding, asked_s, still_s, is_stuck=is_stuck)
-        return finding if is_stuck else None
-
-    def _warn(self, finding: Finding, asked_s: float, still_s: float, *, is_stuck: bool) -> None:
-        what = f"{self._title} (pid {self._pid}) has not answered for {asked_s:.0f} s"
-        what += f" and has made no progress for {still_s:.0f} s" if still_s >= 1 else ""
-        if self._is_awaited:
-            then = "it is replaced" if is_stuck else "no worker can be started"
-        else:
-            then = "it is ended" if is_stuck else "workers are started without it"
-        rest = Lines("" if self._has_warned else f"{lines_of(finding)}\n  hint: {one_line(finding.hint)}")
-        logger.warning("antifreeze: %s: it %s; %s%s", what, finding.title, then, rest)
-        self._has_warned = True
+    def _look(self, now_s: float) -> Look:
+        return Look(now_s, read_counters(self._pid, alone=not self._with_children), read_proc(self._pid))
 
 
 def ask_for_stacks(pid: int, stacks: int) -> str:
-    """Return the stacks of all threads of a process, or nothing if it does not write them in time.
-
-    Args:
-        pid: the process; 0 if it has none yet.
-        stacks: the file that ``faulthandler`` of that process writes to; below 0 if there is none.
-    """
+    """Return the stacks of all threads of a process, or nothing if it does not write them in time."""
     if not pid or stacks < 0:
         return ""
     before = os.fstat(stacks).st_size
     with contextlib.suppress(OSError):
         os.kill(pid, DUMP_SIGNAL)
+    # A process whose main thread is stuck in native code never runs the Python handlers of signals; faulthandler's is
+    # native, and its end is not announced. So the file is watched until it has stopped growing.
     deadline, size = Deadline.after(_DUMP_TIMEOUT_S), before
     while not deadline.passed:
         time.sleep(0.01)

@@ -34,8 +34,12 @@ class PoolCache:
 
     def facts(self) -> dict[str, Any]:
         """Return the facts about worker startup for the report."""
-        found = {"per_worker_load": self._templates.reason, "carried": self._templates.carried}
-        return {**found, "persistent_workers": self._persistent}
+        template = self._templates.current
+        return {
+            "per_worker_load": "" if template is None else template.reason,
+            "carried": self._templates.carried,
+            "persistent_workers": self._persistent,
+        }
 
     def prestart(self, program: Any) -> None:
         """Start the fork server and the template process in the background."""
@@ -184,10 +188,7 @@ class PoolRunner:
         self.close(for_good=True)
 
     def close(self, *, for_good: bool = False) -> None:
-        """Release the workers; with ``for_good``, shut down persistent ones as well.
-
-        May be called twice. The next batch starts new workers.
-        """
+        """Release the workers; with ``for_good``, shut down persistent ones as well. May be called twice."""
         if self._watched is not None:
             self._watched.close()
         if self._release is not None and (parts := self._release.detach()) is not None:
@@ -195,7 +196,6 @@ class PoolRunner:
             with pool.lock:
                 # Order: before the task table is used again, which must no longer see events of these workers.
                 pool.dispatcher = None
-                pool.exits.clear()
             _release_pool(pool, run, keep and not for_good)
         self._release = self._epoch = None
         self._task_table.reclaim()

@@ -12,14 +12,27 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from antifreeze.core import ConfigError, Deadline, children_of
-from antifreeze.diagnosis import Evidence, Finding, StallLimits, find_cause, parse_stack, state_of
-from antifreeze.forkserver import Branch, Preload
+from antifreeze.core import ConfigError, Deadline, Lines, children_of, get_logger, one_line
+from antifreeze.diagnosis import (
+    Evidence,
+    Finding,
+    find_cause,
+    loading_s,
+    loading_still_s,
+    loading_warn_s,
+    parse_stack,
+    state_of,
+)
+from antifreeze.forkserver import Branch, Preload, Prepared
 from antifreeze.ipc import Channel, pair
-from antifreeze.pool._failures import never_forked
-from antifreeze.pool._process_watch import ServerWatch, read_stacks
+from antifreeze.pool._failures import lines_of, never_forked
+from antifreeze.pool._process_watch import ProcessWatch, read_stacks
+
+logger = get_logger()
 
 _STOPPED_GRACE_S = 1.0
+_AWAY_GRACE_S = 3.0
+"""If a server was not looked at for this long, it is our own process that was suspended."""
 _POLL_INTERVAL_S = 0.005
 _MAX_DESCENDANTS = 1 << 12
 
@@ -56,13 +69,18 @@ class Server:
         """Requested processes that have not exited, with their process IDs; 0 if not known yet."""
         self.num_pending = 0
         """Number of unanswered requests to import or load. If it exits meanwhile, they may be the cause."""
+        self.prepared: Prepared | None = None
+        """What it has answered after it imported or loaded."""
         self.closed_s: float | None = None
         """When its channel was found closed; its exit code is not known yet."""
         self.is_awaited = True
         """Whether workers have to wait for it."""
+        self.num_extra, self.began_s = 0, 0.0
+        """How many of a template's extra modules it has imported or is importing, and since when."""
         self._preloaded: set[str] | None = None
         self._stacks = stacks
-        self._watch: ServerWatch | None = None
+        self._runs_user_code = stacks >= 0
+        self._watch: ProcessWatch | None = None
         self._stopped_since_s: float | None = None
 
     @property
@@ -101,13 +119,37 @@ class Server:
         self._stopped_since_s = self._stopped_since_s or time.monotonic()
         return time.monotonic() - self._stopped_since_s > _STOPPED_GRACE_S
 
-    def stall(self, limits: StallLimits) -> Finding | None:
-        """Return why the process is stalled once it exceeds its limit; log a warning before that."""
-        if not self.pid:
+    def stall(self, limit_s: float | None) -> Finding | None:
+        """Return why it does not answer, once it has made no progress for too long; warn before that.
+
+        It is judged while something is asked of it. It only imports and loads; what it has forked says nothing about
+        it, unless it runs user code.
+        """
+        if not self.pid or not (self.num_pending > 0 or 0 in self.asked.values()):
+            self._watch = None
             return None
-        if self._watch is None:
-            self._watch = ServerWatch(self.pid, self.title, self._stacks, is_awaited=self.is_awaited)
-        return self._watch.stall(limits, is_asked=self.num_pending > 0 or 0 in self.asked.values())
+        now_s, watch = time.monotonic(), self._watch
+        if watch is None or now_s - watch.at_s > _AWAY_GRACE_S:
+            self._watch = ProcessWatch(self.pid, self._stacks, with_children=self._runs_user_code)
+            return None
+        watch.observe(now_s)
+        still_s, asked_s = now_s - watch.moved_s, now_s - watch.since_s
+        is_stuck = still_s > loading_still_s(limit_s, runs_user_code=self._runs_user_code) or asked_s > loading_s(
+            limit_s
+        )
+        if not is_stuck and (watch.warnings or still_s <= loading_warn_s(limit_s)):
+            return None
+        finding = watch.find_cause("load")
+        what = f"{self.name} has not answered for {asked_s:.0f} s"
+        what += f" and has made no progress for {still_s:.0f} s" if still_s >= 1 else ""
+        if self.is_awaited:
+            then = "it is replaced" if is_stuck else "no worker can be started"
+        else:
+            then = "it is ended" if is_stuck else "workers are started without it"
+        rest = Lines("" if watch.warnings else f"{lines_of(finding)}\n  hint: {one_line(finding.hint)}")
+        logger.warning("antifreeze: %s: it %s; %s%s", what, finding.title, then, rest)
+        watch.warnings += 1
+        return finding if is_stuck else None
 
     def end_of(self, code: int) -> Finding:
         """Return why the process exited."""

@@ -17,8 +17,9 @@ get the pool's lock, and every wait has a timeout. The thread stops when no pool
 
 # Invariant: this thread must not drop the last reference to a user object, because a finalizer that blocks would stop
 # all supervision. The only user code it may run are the reducers of a sampler's indices, when it assigns tasks.
-# Order: requests are appended under ``_lock`` together with the check that the thread runs, and the thread decides to
-# stop under the same lock. So no request is left in the queue without a thread to serve it.
+# Order: requests are served in the order in which they were made. Those that need a thread are appended under ``_lock``
+# together with the check that it runs, and the thread decides to stop under the same lock. So no request is left in the
+# queue without a thread to serve it.
 # Signal-safe: ``end``, ``terminate`` and ``release`` take no lock, only append to a deque and write to a pipe. The
 # garbage collector may call them at any instruction, also in a thread that holds ``_lock``.
 # Fork-safe: a forked child gets a new ``Supervisor`` and closes the inherited descriptors; the tree stays the parent's.
@@ -26,29 +27,29 @@ get the pool's lock, and every wait has a timeout. The thread stops when no pool
 # native code holds the interpreter lock.
 # Rejected: the ``forkserver`` of multiprocessing. It imports ``__main__`` again, and its workers outlive a trainer that
 # was killed.
+# Tried: one class for all requests, with optional fields. Which of them were set decided what it meant.
 # Tried: leaving the fork server unwatched, since it runs no user code. It imports modules, and the disk may hang.
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import errno
-import math
 import os
 import select
 import threading
 import time
 import weakref
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from antifreeze.core import AntifreezeError, get_logger
-from antifreeze.diagnosis import StallLimits
-from antifreeze.forkserver import Spawn, Terminate
+from antifreeze.forkserver import Spawn
 from antifreeze.pool._failures import supervisor_failed
-from antifreeze.pool._lineage import Request
 from antifreeze.pool._template import Template
-from antifreeze.pool._tree import Supervised, Tree, close_all
-from antifreeze.pool._wakeup import WakeupPipe
+from antifreeze.pool._tree import Supervised, Tree
 
 logger = get_logger()
 
@@ -59,17 +60,50 @@ _FAULT_RESET_S = 10.0
 """How long the thread must run without a fault until earlier ones no longer count: some recur only every other turn."""
 
 
+class WakeupPipe:
+    """A self-pipe. ``notify`` takes no lock and may be called from anywhere, the garbage collector included."""
+
+    def __init__(self, *, is_open: bool = True) -> None:
+        self._in = self._out = -1
+        if is_open:
+            self.open()
+
+    def open(self) -> None:
+        """Create the pipe; without one, ``notify`` does nothing. May be called twice."""
+        if self._in < 0:
+            self._in, self._out = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+
+    def fileno(self) -> int:
+        """Return the descriptor to wait for; -1 when closed."""
+        return self._in
+
+    def notify(self) -> None:
+        """Wake the waiting thread, or make its next wait return at once."""
+        with contextlib.suppress(OSError):  # a full pipe wakes the thread as well; a closed one has no reader
+            os.write(self._out, b"x")
+
+    def drain(self) -> None:
+        """Discard pending notifications, so that the next wait blocks."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._in, 4096)
+
+    def close(self) -> None:
+        """Close the pipe. May be called twice."""
+        if self._in >= 0:
+            os.close(self._in)
+            os.close(self._out)
+            self._in = self._out = -1
+
+
 class Supervisor:
     """The supervisor thread and its state. Methods for any thread come first; everything else runs in that thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._requests: deque[Request] = deque()
-        self._released: deque[int] = deque()
+        self._requests: deque[Callable[[], None]] = deque()
         self._kept: weakref.WeakSet[Any] = weakref.WeakSet()
         self._owners: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-        self._ending: deque[Supervised] = deque()
         self._tree = Tree(self._owners, self._kept, self.release)
         self._faults, self._faulted_s = 0, 0.0
         self._awake, self._resting = threading.Event(), threading.Event()
@@ -79,11 +113,8 @@ class Supervisor:
 
     def supervise(self, pool: Supervised) -> None:
         """Supervise a pool until it is dropped or garbage collected. The fork server starts at once."""
-        with self._lock:
-            self._kept.add(pool)
-            self._requests.append(Request(None))
-            self._ensure_thread()
-        self.wake()
+        self._kept.add(pool)
+        self._request(self._tree.want_root)
 
     def drop(self, pool: Supervised) -> None:
         """Stop supervising a pool."""
@@ -91,43 +122,37 @@ class Supervisor:
 
     def end(self, pool: Supervised) -> None:
         """Close a pool in the supervisor's thread. Takes no lock: the garbage collector may call this anywhere."""
-        self._ending.append(pool)
-        self.wake()
+        self._request_signal_safe(pool.poll)
 
     def start(self, template: Template) -> None:
         """Start the process of a template in the background."""
-        with self._lock:
-            self._requests.append(Request(None, template=template))
-            self._ensure_thread()
-        self.wake()
+        self._request(partial(self._tree.want, template))
 
     def spawn(self, pool: Supervised, message: Spawn, fds: list[int], template: Template) -> None:
         """Request a worker; the pool is notified when it has been spawned."""
-        with self._lock:
-            self._owners[message.token] = pool
-            self._requests.append(Request(message, fds, template))
-            self._ensure_thread()
-        self.wake()
+        self._owners[message.token] = pool
+        self._request(partial(self._tree.want, template, (message, fds)))
 
     def add_modules(self, template: Template, names: tuple[str, ...]) -> None:
         """Import modules that a worker imported into its template, in the background, for the next workers."""
-        with self._lock:
-            self._requests.append(Request(None, template=template, imported=names))
-            self._ensure_thread()
-        self.wake()
+        self._request(partial(template.extra_modules.add, names))
 
     def terminate(self, token: int, grace_s: float) -> None:
         """Request the termination of a worker. Takes no lock: the garbage collector may call this anywhere."""
-        self._requests.append(Request(Terminate(token, grace_s)))
-        self.wake()
+        self._request_signal_safe(partial(self._tree.terminate, token, grace_s))
 
     def release(self, number: int) -> None:
         """Retire the processes of an unreferenced template. Takes no lock: the collector may call this anywhere."""
-        self._released.append(number)
-        self.wake()
+        self._request_signal_safe(partial(self._tree.retire, number))
 
-    def wake(self) -> None:
-        """Wake the thread now."""
+    def _request(self, act: Callable[[], None]) -> None:
+        with self._lock:
+            self._requests.append(act)
+            self._ensure_thread()
+        self._wakeup.notify()
+
+    def _request_signal_safe(self, act: Callable[[], None]) -> None:
+        self._requests.append(act)
         self._wakeup.notify()
 
     def rest(self) -> None:
@@ -135,7 +160,7 @@ class Supervisor:
         self._resting.clear()  # Order: first, or a ``set`` by the thread right after would be lost
         self._awake.clear()
         if self._thread is not None:
-            self.wake()
+            self._wakeup.notify()
             self._resting.wait(_EXIT_TIMEOUT_S)
 
     def end_unready_root(self) -> None:
@@ -172,7 +197,7 @@ class Supervisor:
             try:
                 self._run_once()
                 with self._lock:
-                    if not (self._tree.is_needed or self._kept or self._requests or self._ending):
+                    if not (self._tree.is_needed or self._kept or self._requests):
                         self._thread = None
                         break
                 if time.monotonic() - self._faulted_s > _FAULT_RESET_S:
@@ -197,36 +222,21 @@ class Supervisor:
         self._wakeup.drain()
         for server in self._tree.servers():
             self._tree.receive(server)
-        self._tree.check(self._limits)
-        self._act()
-        for pool in [*self._kept, *(self._ending.popleft() for _ in range(len(self._ending)))]:
-            pool.poll()
-
-    def _limits(self) -> StallLimits:
-        """Return the shortest limits of all pools."""
-        found = [pool.config.limits for pool in list(self._kept)]
-        return min(found, key=lambda limits: limits.stall_limit_s or math.inf, default=StallLimits())
-
-    def _act(self) -> None:
-        while self._released:
-            self._tree.retire(self._released.popleft())
+        self._tree.check(self._stall_limit_s)
         while self._requests:
-            request = self._requests.popleft()
-            if isinstance(request.message, Terminate):
-                self._tree.terminate(request.message)
-            elif request.template is None:
-                self._tree.want_root()
-            elif request.imported:
-                request.template.extra_modules.add(request.imported)
-            else:
-                self._tree.want(request.template, request)
+            self._requests.popleft()()
         if (error := self._tree.advance()) is not None:
             self._fail_all_pools(error)
+        for pool in list(self._kept):
+            pool.poll()
+
+    def _stall_limit_s(self) -> float | None:
+        """Return the shortest limit of all pools."""
+        found = [pool.config.stall_limit_s for pool in list(self._kept)]
+        return min((limit_s for limit_s in found if limit_s is not None), default=None)
 
     def _fail_all_pools(self, error: AntifreezeError) -> None:
         """Notify all pools that no worker can be spawned."""
-        while self._requests:
-            close_all(self._requests.popleft().fds)
         self._tree.give_up()
         for pool in list(self._kept):
             pool.on_fatal(error)
@@ -255,5 +265,4 @@ def _at_exit() -> None:
 
 
 atexit.register(_at_exit)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_child)
+os.register_at_fork(after_in_child=_in_child)

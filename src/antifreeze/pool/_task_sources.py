@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from antifreeze.core import AntifreezeError, DuplicateData
-from antifreeze.pool._messages import named, sample_at
+from antifreeze.ipc import repr_of
 from antifreeze.pool._worker_handle import WorkerHandle
 from antifreeze.worker import Result, Shard, ShardState, Task
 
 _PLAIN = frozenset({int, str, bytes, float, bool})
 
 
+def text_of_sample(sample: int | str) -> str:
+    """Return the name of a sample: its number, or its index as it is written."""
+    return f"sample {sample}" if isinstance(sample, int) else sample.strip("'\"")
+
+
 class TaskSource(Protocol):
-    """Yields the tasks of an epoch."""
+    """Yields the tasks of an epoch. As it is here, any worker can run any of them."""
 
     def next(self) -> tuple[Task, int | None] | None:
         """Return the next task and the slot of the only worker that can run it, if any; None if there are no more."""
@@ -22,34 +28,34 @@ class TaskSource(Protocol):
 
     def is_ready(self) -> bool:
         """Return True if ``next`` will not block."""
-        ...
+        return True
 
     def prepare(self, task: Task, worker: WorkerHandle) -> Task:
         """Return the task in the form in which it is sent. Rows are packed only here."""
         ...
 
-    def came_back(self, task: Task, result: Result, slot: int) -> AntifreezeError | None:
+    def came_back(self, task: Task, result: Result, slot: int) -> AntifreezeError | None:  # noqa: ARG002
         """Record a result; return the problem with it, if any."""
-        ...
+        return None
 
     def consume(self, result: Result) -> None:
         """Record that a result was delivered, or that it held no batch to deliver."""
         ...
 
-    def is_over(self, slot: int | None) -> bool:
+    def is_over(self, slot: int | None) -> bool:  # noqa: ARG002
         """Return True if the shard of ``slot`` is exhausted: its pending tasks return no batch."""
-        ...
+        return False
 
-    def give_up(self, slot: int) -> None:
+    def give_up(self, slot: int) -> None:  # noqa: ARG002
         """Record that a task of ``slot`` is poison: a shard that can only continue through it is over."""
-        ...
+        return
 
-    def begun_again(self, ends: Mapping[int, bytes]) -> None:
+    def begun_again(self, ends: Mapping[int, bytes]) -> None:  # noqa: ARG002
         """Record that a run starts on workers that know nothing of earlier tasks.
 
         ``ends`` holds the dataset states in which persistent workers ended the previous epoch, by slot.
         """
-        ...
+        return
 
     def name(self, task: Task, sample: str, position: int) -> str:
         """Return how an error names a sample, given the worker's name for it and its position in the batch."""
@@ -57,7 +63,7 @@ class TaskSource(Protocol):
 
     def location(self, task: Task, sample: str, position: int) -> str:
         """Return the same with the batch that it is in."""
-        ...
+        return f"batch {task.step}, {self.name(task, sample, position)}"
 
 
 class IndexSteps(NamedTuple):
@@ -68,7 +74,7 @@ class IndexSteps(NamedTuple):
     missing: tuple[int, ...] = ()
 
 
-class IndexTasks:
+class IndexTasks(TaskSource):
     """One task for each batch of indices, or each index, that a sampler yields.
 
     With ``over``, the indices begin at its first step, and steps that are done are not repeated.
@@ -124,7 +130,6 @@ class IndexTasks:
         return IndexSteps(min(self._step, *missing[:1], self._over_until), self._over_until, missing)
 
     def is_ready(self) -> bool:
-        """True if the sampler can be advanced now."""
         return self._is_ready is None or self._is_ready()
 
     def prepare(self, task: Task, worker: WorkerHandle) -> Task:
@@ -133,28 +138,11 @@ class IndexTasks:
         plain = type(what) in _PLAIN or (type(what) is list and _PLAIN.issuperset(map(type, what)))
         return task if plain else worker.packed(task, what)
 
-    def came_back(self, task: Task, result: Result, slot: int) -> None:
-        """Do nothing: indices do not depend on results."""
-
-    def is_over(self, slot: int | None) -> bool:  # noqa: ARG002
-        """Return False: any worker can run any index."""
-        return False
-
-    def give_up(self, slot: int) -> None:
-        """Do nothing: no index depends on another."""
-
-    def begun_again(self, ends: Mapping[int, bytes]) -> None:
-        """Do nothing: each task carries its indices."""
-
     def name(self, task: Task, sample: str, position: int) -> str:
-        """Return the sample and its dataset."""
         if not sample and position >= 0:
-            sample = sample_at(task.what, position)
-        return named(sample, self._dataset)
-
-    def location(self, task: Task, sample: str, position: int) -> str:
-        """Return the batch, the sample and its dataset."""
-        return f"batch {task.step}, {self.name(task, sample, position)}"
+            index = next(itertools.islice(task.what, position, None), "?")
+            sample = text_of_sample(index if type(index) is int and 0 <= index < 1 << 63 else repr_of(index)[:200])
+        return f"{sample} of {self._dataset}" if sample else self._dataset
 
 
 class ShardProgress(NamedTuple):
@@ -172,7 +160,7 @@ class ShardProgress(NamedTuple):
     """The state of the dataset after its end, if it saves one."""
 
 
-class ShardTasks:
+class ShardTasks(TaskSource):
     """One task per batch of each worker's shard, in turn, until all shards are exhausted.
 
     A shard belongs to its slot: a replacement worker in that slot resumes it after the last batch that was returned.
@@ -200,7 +188,6 @@ class ShardTasks:
         """Progress of each shard as returned by its worker, which is ahead of delivery."""
         self._saved = {slot for slot, shard in enumerate(self._taken) if shard.number or shard.stand is not None}
         """Shards that resume from a saved state and have not returned a batch yet."""
-        self._from = [shard.number for shard in self._taken]
         self._began = list(self._taken)
         self._over = {slot for slot, shard in enumerate(self._taken) if shard.is_over and shard.stand is None}
         """Shards that are exhausted or have failed. A shard that was saved with a dataset state is run to its end once
@@ -211,9 +198,9 @@ class ShardTasks:
         """Arrival number of each returned step not delivered yet; kept only if results are not delivered in order."""
         self._num_arrivals = self._turn = 0
         active = set(range(num_workers)) - self._over
-        self._step = min((self._from[slot] * num_workers + slot for slot in active), default=0)
+        self._step = min((self._began[slot].number * num_workers + slot for slot in active), default=0)
         self._informed_tokens: dict[int, int] = {}
-        self._numbers = list(self._from)
+        self._numbers = [shard.number for shard in self._taken]
         """The next batch number of each shard, if shards do not take turns."""
         self._under_way: list[set[int]] = [set() for _ in range(num_workers)]
         """Batches of each shard that were requested and not delivered, if shards do not take turns."""
@@ -225,14 +212,14 @@ class ShardTasks:
         number, slot = self._in_turn() if self._in_order else self._of_the_idlest()
         step = number * self._num_workers + slot
         task = Task(epoch=self._epoch, step=step, seed=self._seed, what=Shard(number))
-        return self._with_progress(task, slot) if number == self._from[slot] else task, slot
+        return self._with_progress(task, slot) if number == self._began[slot].number else task, slot
 
     def _in_turn(self) -> tuple[int, int]:
         """Return the next batch and its shard, in turn. An exhausted shard is included: its task completes at once."""
         while True:
             step, self._step = self._step, self._step + 1
             number, slot = divmod(step, self._num_workers)
-            if number >= self._from[slot]:
+            if number >= self._began[slot].number:
                 return number, slot
 
     def _of_the_idlest(self) -> tuple[int, int]:
@@ -243,10 +230,6 @@ class ShardTasks:
         self._numbers[slot] += 1
         self._under_way[slot].add(number)
         return number, slot
-
-    def is_ready(self) -> bool:
-        """Return True: ``next`` never blocks."""
-        return True
 
     def prepare(self, task: Task, worker: WorkerHandle) -> Task:
         """Add the progress of the shard if the worker is new to it."""
@@ -264,7 +247,6 @@ class ShardTasks:
         return task._replace(what=shard)
 
     def came_back(self, task: Task, result: Result, slot: int) -> DuplicateData | None:
-        """Record the progress of the shard."""
         self._asked |= result.asked
         if not self._in_order:
             self._arrivals[task.step] = self._num_arrivals = self._num_arrivals + 1
@@ -279,7 +261,6 @@ class ShardTasks:
         return self._compare(slot, result.fingerprint) if task.what.number == 0 else None
 
     def consume(self, result: Result) -> None:
-        """Record the progress of the shard as delivered."""
         number, slot = divmod(result.step, self._num_workers)
         self._under_way[slot].discard(number)
         self._turn = result.step if self._in_order else self._arrivals.pop(result.step, self._turn)
@@ -296,15 +277,9 @@ class ShardTasks:
         return tuple(self._taken)
 
     def name(self, task: Task, sample: str, position: int) -> str:  # noqa: ARG002
-        """Return the sample and its dataset."""
-        return named(sample, self._dataset)
-
-    def location(self, task: Task, sample: str, position: int) -> str:
-        """Return the batch, the sample and its dataset."""
-        return f"batch {task.step}, {self.name(task, sample, position)}"
+        return f"{sample} of {self._dataset}" if sample else self._dataset
 
     def is_over(self, slot: int | None) -> bool:
-        """Return True if the shard of ``slot`` is exhausted."""
         return slot in self._over
 
     def beginning(self) -> tuple[ShardProgress, ...]:

@@ -1,4 +1,15 @@
-"""What a loader's workers are forked from: its payload, and the template process that has loaded it."""
+"""What a loader's workers are forked from: its payload, the template process that has loaded it, and forks of that.
+
+    base ──forks──▶ process that has loaded the payload ──forks──▶ process that has imported more ──forks──▶ ...
+
+The last process that is ready forks workers. Modules that workers import while running are imported by a fork of it
+(the importer), which then replaces it if it is still safe to fork.
+
+# Invariant: a process that forks workers is never asked to import anything. An import that starts a thread, crashes or
+# hangs costs the importer, which has no workers yet: nothing else is disturbed, and workers are forked as before.
+# Tried: importing in the process that forks workers. They are its children, so it could not be replaced before the last
+# of them had exited, and killing it killed them all.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +18,15 @@ import functools
 import itertools
 import os
 import sys
+import weakref
+from collections import deque
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from antifreeze.core import get_logger
+from antifreeze.forkserver import Spawn
 from antifreeze.payload import (
     Patch,
     Payload,
@@ -23,6 +38,7 @@ from antifreeze.payload import (
     packed,
     registered,
 )
+from antifreeze.pool._servers import Server
 from antifreeze.worker import Environment
 
 logger = get_logger()
@@ -30,6 +46,8 @@ logger = get_logger()
 _numbers = itertools.count(1)
 _MAX_ROUNDS = 8
 """How often modules may be added: each round forks a process that stays as long as the template."""
+_IMPORT_TIMEOUT_S = 10.0
+"""How long requests wait for the importer. Workers would otherwise import the same modules, which takes as long."""
 
 
 class Phase(enum.Enum):
@@ -76,7 +94,7 @@ class Template:
     def __init__(self, payload: Payload, sources: dict[str, Any], environment: Environment) -> None:
         self.payload, self.sources, self.environment = payload, sources, environment
         self.number, self.pid = next(_numbers), os.getpid()
-        self.phase = Phase.DIRECT if sys.platform != "linux" else Phase.NEW
+        self.phase = Phase.NEW
         self.reason = payload.per_worker_reason
         if sys.platform != "linux":
             self.reason = "template processes are used on Linux only"
@@ -110,21 +128,12 @@ class Templates:
         """Modules that exist only in this process: those of a notebook, or imported from a path that is gone."""
         self.carried: tuple[str, ...] = ()
         """What workers get besides plain data: handles opened again, replaced functions, settings of modules."""
-        self._template: Template | None = None
-
-    @property
-    def current(self) -> Template | None:
+        self.current: Template | None = None
         """The template of the last epoch."""
-        return self._template
-
-    @property
-    def reason(self) -> str:
-        """Why each worker loads the payload itself; "" if the template process does."""
-        return "" if self._template is None else self._template.reason
 
     def of(self, program: Any) -> tuple[Template, Environment]:
         """Return the template for a program, and the environment its workers take over from this process."""
-        before, replacements = self._template, find_replacements(self.by_value)
+        before, replacements = self.current, find_replacements(self.by_value)
         replaced = {each.place for each in replacements}
         payload = make_payload(program, self.by_value, None if before is None else before.payload, replaced)
         with registered(self.by_value):
@@ -134,10 +143,10 @@ class Templates:
         if carried != self.carried:
             self.carried = carried
             logger.debug("antifreeze: carried to workers: %s", "; ".join(carried))
-        if before is None or not before.is_for(payload, sources):
-            self._template = Template(payload, sources, environment)
-        assert self._template is not None  # noqa: S101  it was set
-        return self._template, environment
+        if before is not None and before.is_for(payload, sources):
+            return before, environment
+        self.current = Template(payload, sources, environment)
+        return self.current, environment
 
 
 def environment_of(by_value: set[str], patches: tuple[Patch, ...]) -> Environment:
@@ -154,3 +163,76 @@ def environment_of(by_value: set[str], patches: tuple[Patch, ...]) -> Environmen
         environ=dict(os.environ),
         settings=gather_settings(by_value)._replace(patches=patches),
     )
+
+
+# -- as the supervisor's thread knows it --------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class Base:
+    """A process that has imported the modules of some payloads, and from which their templates are forked."""
+
+    server: Server
+    modules: frozenset[str]
+    sources: dict[str, Any]
+    idle_since_s: float = 0.0
+
+    def has(self, template: Template) -> bool:
+        """True if it has imported the modules of a template, from the same files."""
+        same = all(template.sources.get(name) == found for name, found in self.sources.items())
+        return same and self.modules.issuperset(template.payload.modules)
+
+
+@dataclass(slots=True, eq=False)
+class Lineage:
+    """The supervisor's record of one template while it is in use."""
+
+    template: weakref.ref[Template]
+    base: Base | None = None
+    processes: list[Server] = field(default_factory=list)
+    """Each is forked from the previous one; the first loads the payload, the last forks workers."""
+    importer: Server | None = None
+    waiting: deque[tuple[Spawn, list[int]]] = field(default_factory=deque)
+    """Workers that were requested, each with the descriptors to send along."""
+    is_wanted: bool = False
+    """Whether its process should start even if no worker is requested yet."""
+
+    @property
+    def server(self) -> Server | None:
+        """The process that loads the payload or forks workers, if any."""
+        return self.processes[-1] if self.processes else None
+
+    @property
+    def num_extra(self) -> int:
+        """Number of extra modules imported by the process that forks workers."""
+        return self.processes[-1].num_extra if self.processes else 0
+
+    def to_import(self) -> tuple[str, ...]:
+        """Return the extra modules that are not preloaded yet; empty while an importer is running."""
+        template = self.template()
+        if template is None or self.importer is not None or not self.processes:
+            return ()
+        return template.extra_modules.names[self.num_extra :]
+
+    def should_wait(self, now_s: float) -> bool:
+        """True if requests should wait for the importer."""
+        return self.importer is not None and now_s - self.importer.began_s < _IMPORT_TIMEOUT_S
+
+    def promote_importer(self) -> None:
+        """Make the importer the process that forks workers."""
+        if self.importer is not None:
+            self.processes.append(self.importer)
+            self.importer = None
+
+    def forget(self, server: Server) -> bool:
+        """Drop a process that is gone; return True if it belonged to this template."""
+        if self.importer is server:
+            self.importer = None
+            return True
+        before = len(self.processes)
+        self.processes = [process for process in self.processes if process is not server]
+        return len(self.processes) < before
+
+    def all_servers(self) -> list[Server]:
+        """Return all processes, children before their parents."""
+        return [*([] if self.importer is None else [self.importer]), *reversed(self.processes)]

@@ -8,7 +8,7 @@ For each payload there is a ``Template`` (see ``forkserver/_server`` for what th
 
 Requests for workers are queued at their template until it is READY (they go to its process), DIRECT (they go to the
 fork server, and each worker loads the payload itself) or FAILED (their pool gets the error). A READY template is
-extended (see ``_lineage``): a fork of its process imports, for the next workers, what workers import while running.
+extended (see ``_template``): a fork of its process imports, for the next workers, what workers import while running.
 
 # Invariant: when a process is lost, everything forked from it is killed, and nothing else. Pools are notified of each
 # lost worker separately, exactly as for a worker that exited on its own.
@@ -26,15 +26,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from antifreeze.core import AntifreezeError, get_logger, seconds
-from antifreeze.diagnosis import Cause, Finding, StallLimits
-from antifreeze.forkserver import Exited, Preloaded, Prepare, Prepared, Retire, Spawned, Terminate, kill_group
+from antifreeze.diagnosis import Cause, Finding
+from antifreeze.forkserver import Exited, Preloaded, Prepare, Prepared, Retire, Spawn, Spawned, Terminate, kill_group
 from antifreeze.ipc import Closed
-from antifreeze.pool._config import PoolConfig
-from antifreeze.pool._failures import never_ready, no_descriptors
-from antifreeze.pool._lineage import Base, ForkProcess, Lineage, Request
-from antifreeze.pool._messages import lines_of
+from antifreeze.pool._failures import lines_of, never_ready, no_descriptors
 from antifreeze.pool._servers import Server, ending_descendants, start_server, streams
-from antifreeze.pool._template import Phase, Template
+from antifreeze.pool._template import Base, Lineage, Phase, Template
 
 logger = get_logger()
 
@@ -48,46 +45,22 @@ _LINGER_S = seconds(os.environ.get("ANTIFREEZE_FORKSERVER_LINGER_S", ""), 3.0)
 
 
 class Supervised(Protocol):
-    """What the supervisor supervises: a pool."""
+    """A pool, as the supervisor sees it; ``Pool`` says what each method does."""
 
-    config: PoolConfig
-
-    def on_spawned(self, token: int, pid: int) -> None:
-        """Record the process ID of a worker that was spawned."""
-        ...
-
-    def on_exited(self, token: int, code: int | None) -> None:
-        """Handle the exit of a worker; ``code`` is None if unknown."""
-        ...
-
-    def poll(self) -> None:
-        """Supervise the workers; called about every 0.2 s."""
-        ...
-
-    def on_fatal(self, error: AntifreezeError) -> None:
-        """Handle an error after which no worker can be spawned."""
-        ...
-
-    def on_load_failed(self, token: int, template: Template) -> None:
-        """Handle a failed request for a worker: user code raised while the payload was loaded."""
-        ...
-
-    def on_loading_process_lost(self, template: Template, pid: int, why: Finding) -> None:
-        """Handle the loss of the process that loads the payload before it was ready."""
-        ...
-
-    def on_prepared(self, template: Template) -> None:
-        """Handle the end of a template's startup: its process has loaded the payload, or workers will."""
-        ...
+    def on_spawned(self, token: int, pid: int) -> None: ...
+    def on_exited(self, token: int, code: int | None) -> None: ...
+    def poll(self) -> None: ...
+    def on_fatal(self, error: AntifreezeError) -> None: ...
+    def on_load_failed(self, token: int, template: Template) -> None: ...
+    def on_loading_process_lost(self, template: Template, pid: int, why: Finding) -> None: ...
+    def on_prepared(self, template: Template) -> None: ...
 
 
 class Tree:
     """All processes that fork others, and the pending requests for workers. Used by the supervisor's thread alone.
 
-    Args:
-        owners: the pools, by the tokens of the workers that they requested.
-        kept: all pools.
-        release: called, in any thread, with the number of a template that is no longer referenced.
+    ``owners`` are the pools by the tokens of the workers that they requested, ``kept`` are all pools. ``release`` is
+    called, in any thread, with the number of a template that is no longer referenced.
     """
 
     def __init__(
@@ -121,11 +94,14 @@ class Tree:
         """Start the fork server in advance of the first request."""
         self._is_root_wanted = True
 
-    def want(self, template: Template, request: Request) -> None:
-        """Start the process of a template, and fork a worker from it if ``request`` has a message."""
-        lineage = self._lineage_of(template)
+    def want(self, template: Template, request: tuple[Spawn, list[int]] | None = None) -> None:
+        """Start the process of a template, and fork a worker from it if one is requested, with its descriptors."""
+        if template.number not in self._lineages:
+            self._lineages[template.number] = Lineage(weakref.ref(template))
+            weakref.finalize(template, self._release, template.number).atexit = False
+        lineage = self._lineages[template.number]
         lineage.is_wanted = True
-        if request.message is not None:
+        if request is not None:
             lineage.waiting.append(request)
 
     def advance(self) -> AntifreezeError | None:
@@ -151,11 +127,11 @@ class Tree:
             return no_descriptors(error)
         return None
 
-    def terminate(self, message: Terminate) -> None:
+    def terminate(self, token: int, grace_s: float) -> None:
         """Terminate a worker."""
         for server in self.servers():
-            if message.token in server.asked:
-                self._send(server, message)
+            if token in server.asked:
+                self._send(server, Terminate(token, grace_s))
 
     def _send(self, server: Server, message: Any, fds: list[int] | None = None) -> None:
         try:
@@ -164,12 +140,6 @@ class Tree:
             self._lose(server)
 
     # -- templates -------------------------------------------------------------------------------------------------
-
-    def _lineage_of(self, template: Template) -> Lineage:
-        if template.number not in self._lineages:
-            self._lineages[template.number] = Lineage(weakref.ref(template))
-            weakref.finalize(template, self._release, template.number).atexit = False
-        return self._lineages[template.number]
 
     def _advance(self, template: Template, lineage: Lineage) -> None:
         """Advance one template and the requests queued at it."""
@@ -214,10 +184,10 @@ class Tree:
     def _load(self, template: Template, lineage: Lineage) -> None:
         """Fork the template process, which loads the payload, once the modules are imported."""
         base = lineage.base
-        if base is None or not base.is_prepared:
+        if base is None or base.server.prepared is None:
             return
-        if base.unsafe:
-            template.phase, template.reason = Phase.DIRECT, base.unsafe
+        if base.server.prepared.unsafe:
+            template.phase, template.reason = Phase.DIRECT, base.server.prepared.unsafe
             return
         try:
             server = base.server.branch("the template process that loads the dataset", "af-template", streams())
@@ -225,7 +195,7 @@ class Tree:
             self._lose(base.server)
             return
         self._branches.append(server)
-        lineage.processes = [ForkProcess(server)]
+        lineage.processes = [server]
         server.num_pending += 1
         self._send(server, Prepare(template.environment, (), template.payload.layout), template.payload.fds())
 
@@ -244,7 +214,8 @@ class Tree:
             return
         importer.is_awaited = False
         self._branches.append(importer)
-        lineage.importer = ForkProcess(importer, template.extra_modules.begin(), time.monotonic())
+        importer.num_extra, importer.began_s = template.extra_modules.begin(), time.monotonic()
+        lineage.importer = importer
         importer.num_pending += 1
         self._send(importer, Prepare(template.environment, names))
 
@@ -256,15 +227,13 @@ class Tree:
         logger.info("antifreeze: modules that workers import while running are not preloaded: %s", why)
 
     def _prepared(self, server: Server, message: Prepared) -> None:
-        for base in self._bases:
-            if base.server is server:
-                base.is_prepared, base.unsafe = True, message.unsafe
+        server.prepared = message
         for lineage in list(self._lineages.values()):
             template = lineage.template()
-            if lineage.is_importer(server) and message.unsafe:
+            if lineage.importer is server and message.unsafe:
                 self._stop_importing(lineage, message.unsafe)
                 self._send(server, Retire())
-            elif lineage.is_importer(server):
+            elif lineage.importer is server:
                 server.is_awaited = True
                 lineage.promote_importer()
             if lineage.server is not server or template is None or template.phase is not Phase.STARTING:
@@ -282,17 +251,16 @@ class Tree:
         """Forward the requests queued at a template."""
         server = root if template.phase is Phase.DIRECT else lineage.server
         while lineage.waiting:
-            request = lineage.waiting.popleft()
-            message = request.message
-            owner = None if message is None else self._owners.get(message.token)
-            if owner is None or message is None:
-                close_all(request.fds)
+            message, fds = lineage.waiting.popleft()
+            owner = self._owners.get(message.token)
+            if owner is None:
+                close_all(fds)
             elif template.phase is Phase.FAILED or server is None:
-                close_all(request.fds)
+                close_all(fds)
                 owner.on_load_failed(message.token, template)
             else:
                 try:
-                    server.ask(message, request.fds)
+                    server.ask(message, fds)
                 except Closed:
                     self._lose(server)
                     return
@@ -304,8 +272,8 @@ class Tree:
             return
         if lineage.base is not None:
             lineage.base.idle_since_s = time.monotonic()
-        for request in lineage.waiting:
-            close_all(request.fds)
+        for _, fds in lineage.waiting:
+            close_all(fds)
         for server in lineage.all_servers():
             self._send(server, Retire())
 
@@ -313,7 +281,7 @@ class Tree:
         for base in list(self._bases):
             if base.server.asked or any(lineage.base is base for lineage in self._lineages.values()):
                 base.idle_since_s = now_s
-            elif base.is_prepared and now_s - base.idle_since_s > _LINGER_S:
+            elif base.server.prepared is not None and now_s - base.idle_since_s > _LINGER_S:
                 self._bases.remove(base)
                 self._send(base.server, Retire())
 
@@ -339,34 +307,31 @@ class Tree:
             elif isinstance(message, Prepared):
                 server.num_pending -= 1
                 self._prepared(server, message)
-            elif isinstance(message, Spawned):
-                self._spawned(server, message)
-            elif isinstance(message, Exited):
-                server.asked.pop(message.token, None)
-                self._exited(message)
+            else:
+                self._on_process(server, message)
 
-    def _spawned(self, server: Server, message: Spawned) -> None:
-        server.asked[message.token] = message.pid
-        if (branch := self._branch(message.token)) is not None:
-            branch.pid = message.pid
-        elif (owner := self._owners.get(message.token)) is not None:
-            owner.on_spawned(message.token, message.pid)
-
-    def _exited(self, message: Exited) -> None:
-        if (branch := self._branch(message.token)) is not None:
+    def _on_process(self, server: Server, message: Spawned | Exited) -> None:
+        """Record that a server has forked a process, or that one it had forked has exited."""
+        branch = next((other for other in self._branches if other.token == message.token), None)
+        if isinstance(message, Spawned):
+            server.asked[message.token] = message.pid
+            if branch is not None:
+                branch.pid = message.pid
+            elif (owner := self._owners.get(message.token)) is not None:
+                owner.on_spawned(message.token, message.pid)
+            return
+        server.asked.pop(message.token, None)
+        if branch is not None:
             self._lose(branch, branch.end_of(message.code))
         else:
             self._notify_exited(message.token, message.code)
-
-    def _branch(self, token: int) -> Server | None:
-        return next((server for server in self._branches if server.token == token), None)
 
     def _notify_exited(self, token: int, code: int | None) -> None:
         owner = self._owners.get(token)
         if owner is not None:
             owner.on_exited(token, code)
 
-    def check(self, limits: Callable[[], StallLimits]) -> None:
+    def check(self, stall_limit_s: Callable[[], float | None]) -> None:
         """Detect servers that are stopped, gone, or stalled on a request."""
         now_s = time.monotonic()
         if now_s - self._checked_s < _CHECK_INTERVAL_S:
@@ -379,7 +344,7 @@ class Tree:
                 self._lose(server, None if server is self._root else Finding(cause=Cause.STOPPED, evidence_lines=()))
             elif server.closed_s is not None and now_s - server.closed_s > _CHECK_INTERVAL_S:
                 self._lose(server)
-            elif (finding := server.stall(limits())) is not None:
+            elif (finding := server.stall(stall_limit_s())) is not None:
                 self._lose(server, finding)
         self._retire_bases(now_s)
 
@@ -392,7 +357,7 @@ class Tree:
         for lineage in self._lineages.values():
             lineage.is_wanted = False
             while lineage.waiting:
-                close_all(lineage.waiting.popleft().fds)
+                close_all(lineage.waiting.popleft()[1])
 
     def _lose(self, server: Server, why: Finding | None = None) -> None:
         """Handle the loss of a server, killing it if needed: workers that are still needed are forked elsewhere."""
@@ -404,10 +369,11 @@ class Tree:
         finding = why or Finding(cause=Cause.ORPHANED, evidence_lines=())
         for lineage in list(self._lineages.values()):
             template = lineage.template()
-            is_start = lineage.server is server or self._is_base(lineage, server)
+            is_base = lineage.base is not None and lineage.base.server is server and lineage.server is None
+            is_start = is_base or lineage.server is server
             if template is not None and template.phase is Phase.STARTING and is_start:
                 self._count_loss(template, server, finding)
-            if lineage.is_importer(server):
+            if lineage.importer is server:
                 self._stop_importing(lineage, f"{server.name} {finding.title}")
         self._cut(server)
 
@@ -431,9 +397,6 @@ class Tree:
             root.wait_until_gone(_END_TIMEOUT_S)
         for server in list(self._branches):
             self._cut(server)
-
-    def _is_base(self, lineage: Lineage, server: Server) -> bool:
-        return lineage.base is not None and lineage.base.server is server and lineage.server is None
 
     def _cut(self, server: Server) -> None:
         """Kill a branch and everything forked from it, and reset the templates that need it."""

@@ -34,7 +34,6 @@ from antifreeze.ipc import (
     pack,
     pair,
 )
-from antifreeze.pool._process_watch import read_stacks
 from antifreeze.pool._servers import streams, tokens
 from antifreeze.worker import MAX_FDS, Start, Task, Tasks
 
@@ -82,6 +81,8 @@ class WorkerHandle:
     outbox: Outbox = field(default_factory=Outbox)
     finding: Finding | None = None
     """Why the supervisor killed it, if it did."""
+    leak: Finding | None = None
+    """Why it is replaced when it has returned its tasks, if it holds too much memory."""
     exited_early: bool = False
     """Whether it was lost before it was ready."""
     sample: str | None = None
@@ -120,10 +121,6 @@ class WorkerHandle:
             fds, updates.fds = updates.fds[:MAX_FDS], updates.fds[MAX_FDS:]
             self.channel.send_nowait(Tasks([], [], some, []), fds)
         self.channel.send_nowait(Tasks(tasks, self.inbox.take_done(), updates.opened, updates.dropped), updates.fds)
-
-    def read_stacks(self) -> str:
-        """Return the output of faulthandler."""
-        return read_stacks(self.stacks)
 
     def kill(self, why: Finding) -> None:
         """Kill its process group. The loss is noticed when its channel closes."""

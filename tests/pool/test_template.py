@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from antifreeze.pool._lineage import _IMPORT_TIMEOUT_S, ForkProcess, Lineage
-from antifreeze.pool._template import _MAX_ROUNDS, ExtraModules, Template
+from antifreeze.pool._template import _IMPORT_TIMEOUT_S, _MAX_ROUNDS, ExtraModules, Lineage, Template
 
 
 def a_template() -> Template:
@@ -19,8 +18,8 @@ def a_template() -> Template:
     return Template(payload, {}, None)  # type: ignore[arg-type]  # it is not looked at
 
 
-def a_server() -> Any:
-    return SimpleNamespace()
+def a_server(num_extra: int = 0, began_s: float = 0.0) -> Any:
+    return SimpleNamespace(num_extra=num_extra, began_s=began_s)
 
 
 def test_names_are_learned_once_in_the_order_of_the_worker() -> None:
@@ -59,9 +58,10 @@ def test_a_process_learns_what_it_has_not_and_takes_over_when_it_has() -> None:
     lineage = Lineage(weakref.ref(template))
     template.extra_modules.add(["a"])
     assert lineage.to_import() == ()  # there is no process that it could be forked from
-    lineage.processes = [ForkProcess(servers[0])]
+    lineage.processes = [servers[0]]
     assert lineage.to_import() == ("a",)
-    lineage.importer = ForkProcess(servers[1], template.extra_modules.begin())
+    servers[1].num_extra = template.extra_modules.begin()
+    lineage.importer = servers[1]
     template.extra_modules.add(["b"])
     assert lineage.to_import() == ()
     assert lineage.server is servers[0]
@@ -73,10 +73,9 @@ def test_a_process_learns_what_it_has_not_and_takes_over_when_it_has() -> None:
 
 def test_without_the_last_process_the_one_before_forks_workers() -> None:
     """And what the last one had imported is to be imported again."""
-    template, servers = a_template(), [a_server() for _ in range(3)]
+    template, servers = a_template(), [a_server(), a_server(1), a_server(1)]
     template.extra_modules.add(["a"])
-    lineage = Lineage(weakref.ref(template), processes=[ForkProcess(servers[0]), ForkProcess(servers[1], 1)])
-    lineage.importer = ForkProcess(servers[2], 1)
+    lineage = Lineage(weakref.ref(template), processes=servers[:2], importer=servers[2])
     assert [lineage.forget(server) for server in (servers[2], servers[1], a_server())] == [True, True, False]
 
     assert lineage.server is servers[0]
@@ -87,7 +86,7 @@ def test_workers_wait_for_a_learner_but_not_for_long() -> None:
     """They can do without."""
     lineage = Lineage(weakref.ref(a_template()))
     assert not lineage.should_wait(0.0)
-    lineage.importer = ForkProcess(a_server(), 1, began_s=100.0)
+    lineage.importer = a_server(1, began_s=100.0)
 
     assert lineage.should_wait(100.0)
     assert not lineage.should_wait(100.0 + _IMPORT_TIMEOUT_S)

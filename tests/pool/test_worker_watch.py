@@ -7,12 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from antifreeze.core import WorkerDied
-from antifreeze.diagnosis import History, StallLimits
+from antifreeze.diagnosis import History
 from antifreeze.ipc import Heartbeat, Stage
 from antifreeze.pool._task_sources import IndexTasks
 from antifreeze.pool._task_table import TaskTable
-from antifreeze.pool._worker_failures import WorkerFailures
-from antifreeze.pool._worker_watch import WorkerWatch
+from antifreeze.pool._worker_watch import WorkerFailures, WorkerWatch
 
 KILLED = -9
 RECORD = Heartbeat(since_s=1, stage=Stage.FETCH, step=0, sample=-3, position=1, slowest_s=0, num_samples=1, name="")
@@ -28,28 +27,28 @@ def member_of(slot: int) -> Any:
         finding=None,
         sample=None,
         exited_early=False,
-        read_stacks=lambda: "",
+        stacks=-1,
     )
 
 
 def test_the_second_at_a_place_does_not_end_the_epoch_before_the_first_is_told_of() -> None:
     """Exit codes come in any order, and the error that follows from the second ends everything."""
-    config = SimpleNamespace(num_workers=2, max_restarts=100, on_error="raise")
-    pool: Any = SimpleNamespace(config=config, exits={}, early_exits=Counter(), cannot_start=False, fatal=None)
+    config = SimpleNamespace(num_workers=2, stall_limit_s=None, max_restarts=100, on_error="raise")
+    pool: Any = SimpleNamespace(config=config, early_exits=Counter(), cannot_start=False, fatal=None)
     source, task_table, history = IndexTasks(iter([[7, 13]]), epoch=0, seed=0, dataset="D"), TaskTable(2), History(2, 2)
     found = source.next()
     assert found is not None
     task_table.add(*found)
-    watch = WorkerWatch(StallLimits(), history, lambda record: source.name(task_table.task(0), "", record.position))
+    watch = WorkerWatch(pool, source, task_table, history)
     failures = WorkerFailures(pool, source, task_table, watch, history, 0)
     for slot in (1, 0):
         task_table.give(slot, 1)
         failures.lost(member_of(slot))
 
-    pool.exits.pop(0)(KILLED)
+    failures.on_exit_code(0, KILLED)
     assert task_table.take() is None
     assert failures.unexplained == 2
-    pool.exits.pop(1)(KILLED)
+    failures.on_exit_code(1, KILLED)
 
     assert [restart.worker for restart in history.restarts] == [1, 0]
     assert {restart.sample for restart in history.restarts} == {"sample 13 of D"}
