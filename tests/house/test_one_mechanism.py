@@ -15,7 +15,7 @@ READS_PROC = {
     "core/_procfs.py",  # the reader
     "diagnosis/_control_groups.py",  # the reader of control groups
     "ipc/_file_mappings.py",  # maps of this process, which is not stuck
-    "payload/_open_files.py",  # reopens a descriptor by its name there
+    "payload/_reopen.py",  # reopens a descriptor by its name there
     "payload/_databases.py",
 }
 STARTS_DAEMONS = {

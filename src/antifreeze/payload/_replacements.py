@@ -35,7 +35,7 @@ from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, Modul
 from typing import Any, NamedTuple
 
 from antifreeze.core import get_logger
-from antifreeze.payload._inspection import attributes, class_members, members_of, module_members, owner_of
+from antifreeze.payload._modules import attributes, class_members, members_of, module_members, owner_of
 from antifreeze.payload._modules import is_library, when_imported
 
 logger = get_logger()

@@ -20,7 +20,7 @@ from pathlib import PurePath
 from types import BuiltinFunctionType, FunctionType, ModuleType, NoneType, SimpleNamespace, WrapperDescriptorType
 from typing import Any, NamedTuple
 
-from antifreeze.payload._inspection import (
+from antifreeze.payload._modules import (
     attributes,
     class_members,
     find_in_class,

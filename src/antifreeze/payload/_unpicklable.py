@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from antifreeze.core import NotPicklable
-from antifreeze.payload._inspection import attributes, class_members, slots
+from antifreeze.payload._modules import attributes, class_members, slots
 from antifreeze.payload._pickler import Pickler, spawning
 from antifreeze.payload._process_local import HandleTransfer
 

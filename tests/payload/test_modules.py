@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from antifreeze.payload._inspection import attributes, class_members, find_in_class, module_members, slots
+from antifreeze.payload._modules import attributes, class_members, find_in_class, module_members, slots
 from antifreeze.payload._modules import is_library, needs_torch
 from antifreeze.payload._settings import gather_settings, is_data
 
