@@ -114,7 +114,7 @@ def test_reading_without_torch_imports_no_torch(tmp_path: Path) -> None:
 
 
 BETWEEN_PROCESSES = {"ipc/_codec.py", "ipc/_channel.py", "worker/_user_errors.py"}
-BETWEEN_PROCESSES |= {"worker/_iterable.py", "payload/_replacements.py", "worker/_user_state.py", "pool/_failures.py"}
+BETWEEN_PROCESSES |= {"worker/_iterable.py", "payload/_replacements.py", "pool/_failures.py"}
 
 
 def test_reading_data_never_runs_code_from_it() -> None:

@@ -67,22 +67,10 @@ import signal
 import socket
 import sys
 import time
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from antifreeze.core import one_line, own_children, own_descriptors, seconds
 from antifreeze.forkserver._fork_safety import why_not_to_fork
-from antifreeze.forkserver._requests import (
-    Branch,
-    Exited,
-    Preload,
-    Preloaded,
-    Prepare,
-    Prepared,
-    Retire,
-    Spawn,
-    Spawned,
-    Terminate,
-)
 from antifreeze.ipc import HEARTBEAT_NBYTES, Channel, Closed, HeartbeatWriter, map_bytes
 
 LINGER_S = seconds(os.environ.get("ANTIFREEZE_FORKSERVER_LINGER_S", ""), 1.5)
@@ -93,6 +81,83 @@ _REAP_TIMEOUT_S = 10.0
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_TIMERSLACK, _PR_SET_CHILD_SUBREAPER = 1, 15, 29, 36
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _LARGE_NBYTES, _KEPT_NBYTES = 32 << 20, 64 << 20
+
+
+# -- messages between the trainer and the servers --------------------------------------------------------------------
+
+
+class Preload(NamedTuple):
+    """Trainer to fork server: import libraries that all workers need, and answer ``Preloaded``."""
+
+    modules: tuple[str, ...]
+
+
+class Branch(NamedTuple):
+    """Trainer to any server: fork another server. Its channel and stack file are sent with the message."""
+
+    token: int
+    name: str
+
+
+class Prepare(NamedTuple):
+    """Trainer to a branch: take over the environment, import modules, load a payload; answer ``Prepared``.
+
+    The payload's descriptors are sent with the message.
+    """
+
+    environment: Any
+    modules: tuple[str, ...]
+    payload: Any = None
+
+
+class Spawn(NamedTuple):
+    """Trainer to any server: fork a worker. Its channel, heartbeat and stack file are sent with the message."""
+
+    token: int
+    slot: int
+
+
+class Terminate(NamedTuple):
+    """Trainer to any server: kill a process that it has forked, at once or after a grace period."""
+
+    token: int
+    grace_s: float
+
+
+class Retire(NamedTuple):
+    """Trainer to a branch: fork nothing more, and exit after the last forked process has exited."""
+
+
+class Preloaded(NamedTuple):
+    """Fork server to trainer: the requested libraries are imported."""
+
+
+class Prepared(NamedTuple):
+    """Branch to trainer: the requested modules and payload are loaded, or why they are not."""
+
+    failure: Any
+    """The error that user code raised while the payload was loaded, or None."""
+    unsafe: str
+    """Why this process must not be forked; "" if it can be."""
+    seconds: float
+
+
+class Spawned(NamedTuple):
+    """Server to trainer: a process was forked."""
+
+    token: int
+    pid: int
+
+
+class Exited(NamedTuple):
+    """Server to trainer: a forked process has exited. Negative codes are signals, as in ``subprocess``."""
+
+    token: int
+    pid: int
+    code: int
+
+
+# -- a process --------------------------------------------------------------------------------------------------------
 
 
 def main(fd: int, owner_pid: int) -> NoReturn:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any, NamedTuple
 
-from antifreeze.ipc._anonymous_memory import Bytes
+from antifreeze.ipc._mapped_memory import Bytes
 
 _RECORD = struct.Struct("@qd4qd2q")
 _NAME_START = 80

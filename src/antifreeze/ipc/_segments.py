@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from antifreeze.ipc._anonymous_memory import Bytes, create, lease, map_bytes, rounded
+from antifreeze.ipc._mapped_memory import Bytes, create, lease, map_bytes, rounded
 
 _MAX_FREE = 8
 _MAX_FREE_NBYTES = 64 << 20

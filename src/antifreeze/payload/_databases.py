@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import operator
 import os
 import sys
 import threading
@@ -25,6 +26,13 @@ Reduce = Callable[[Any], Any]
 
 def _rejected(problem: str, hint: str) -> NotPicklable:
     return NotPicklable(problem, hint=hint, path="")
+
+
+def _make(kind: Any, open_handle: Callable[..., None], *facts: Any) -> Any:
+    """Return an object whose handle is opened in the worker."""
+    made = kind.__new__(kind)
+    open_in_worker(functools.partial(open_handle, made, *facts))
+    return made
 
 
 # -- SQLite --------------------------------------------------------------------------------------------------------
@@ -56,7 +64,7 @@ def _reduce_connection(connection: Any) -> Any:
     members = dict(getattr(connection, "__dict__", {}))
     facts = _sqlite_facts(connection)
     # Order: factories may refer to the dataset, so they are set when the connection is known to the pickle.
-    return _make_connection, (type(connection), facts), (state, members), None, None, _set_connection
+    return _make, (type(connection), _connect, facts), (state, members), None, None, _set_connection
 
 
 def _sqlite_facts(connection: Any) -> _Sqlite:
@@ -135,12 +143,6 @@ def _detected_types(sqlite3: Any, ask: Callable[[str], list[Any]]) -> int:
     return sum(seen)
 
 
-def _make_connection(kind: Any, facts: _Sqlite) -> Any:
-    connection = kind.__new__(kind)
-    open_in_worker(functools.partial(_connect, connection, facts))
-    return connection
-
-
 def _connect(connection: Any, facts: _Sqlite) -> None:
     from urllib.parse import quote  # which few workers need
 
@@ -168,12 +170,8 @@ def _set_connection(connection: Any, state: tuple[dict[str, Any], dict[str, Any]
     factories, members = state
     if members:
         connection.__dict__.update(members)
-    open_in_worker(functools.partial(_set_factories, connection, factories))
-
-
-def _set_factories(connection: Any, factories: dict[str, Any]) -> None:
     for name, value in factories.items():
-        setattr(connection, name, value)
+        open_in_worker(functools.partial(setattr, connection, name, value))
 
 
 def _reduce_cursor(cursor: Any) -> Any:
@@ -183,18 +181,13 @@ def _reduce_cursor(cursor: Any) -> Any:
             "the sqlite3.Cursor has run a query: its remaining rows would be lost",
             "keep the connection, and call connection.execute() in the worker",
         )
-    return _make_cursor, (type(cursor), cursor.connection, cursor.arraysize)
+    return _make, (type(cursor), _begin_cursor, cursor.connection, cursor.arraysize)
 
 
-def _make_cursor(kind: Any, connection: Any, arraysize: int) -> Any:
-    cursor = kind.__new__(kind)
-
-    def begin() -> None:
-        importlib.import_module("sqlite3").Cursor.__init__(cursor, connection)
-        cursor.arraysize, cursor.row_factory = arraysize, connection.row_factory
-
-    open_in_worker(begin)
-    return cursor
+def _begin_cursor(cursor: Any, connection: Any, arraysize: int) -> None:
+    importlib.import_module("sqlite3").Cursor.__init__(cursor, connection)
+    cursor.arraysize = arraysize
+    cursor.row_factory = connection.row_factory
 
 
 # -- HDF5 ----------------------------------------------------------------------------------------------------------
@@ -219,7 +212,7 @@ def _reduce_h5(found: Any) -> Any:
     if name is None and not isinstance(found, h5py.File):
         raise _rejected("the h5py object has no name by which a worker could find it", _H5_HINT)
     own = {key: value for key, value in vars(found).items() if not key.startswith("_")}
-    return _make_h5, (type(found), file, name), own or None
+    return _make, (type(found), _open_h5, file, name), own or None
 
 
 def _h5_file(file: Any) -> _H5File:
@@ -256,7 +249,7 @@ def _reduce_h5_attributes(found: Any) -> Any:
     name = h5py.h5i.get_name(found._id)
     if name is None:
         raise _rejected("the h5py object of these attributes has no name by which a worker could find it", _H5_HINT)
-    return _make_h5_attributes, (_h5_file(h5py.File(found._id)), name)
+    return _make, (type(found), _open_h5_attributes, _h5_file(h5py.File(found._id)), name)
 
 
 def _refuse_h5_id(found: Any) -> Any:
@@ -264,12 +257,6 @@ def _refuse_h5_id(found: Any) -> Any:
     raise _rejected(
         f"a {type(found).__name__} of h5py is valid in one process only", "keep the h5py.File, Group or Dataset instead"
     )
-
-
-def _make_h5(kind: Any, file: _H5File, name: str | None) -> Any:
-    made = kind.__new__(kind)
-    open_in_worker(functools.partial(_open_h5, made, file, name))
-    return made
 
 
 def _open_h5(made: Any, file: _H5File, name: str | None) -> None:
@@ -286,17 +273,11 @@ def _open_h5(made: Any, file: _H5File, name: str | None) -> None:
 @functools.cache
 def _whole(file: _H5File) -> Any:
     """Return the file in which the groups and datasets of this process are looked up."""
-    h5py: Any = importlib.import_module("h5py")
-    made = h5py.File.__new__(h5py.File)
-    _open_h5(made, file, None)
-    return made
+    return _make(importlib.import_module("h5py").File, _open_h5, file, None)
 
 
-def _make_h5_attributes(file: _H5File, name: bytes) -> Any:
-    h5py: Any = importlib.import_module("h5py")
-    made = h5py.AttributeManager.__new__(h5py.AttributeManager)
-    open_in_worker(lambda: h5py.AttributeManager.__init__(made, _whole(file)[name]))
-    return made
+def _open_h5_attributes(made: Any, file: _H5File, name: bytes) -> None:
+    importlib.import_module("h5py").AttributeManager.__init__(made, _whole(file)[name])
 
 
 def _make_closed_h5(kind: Any) -> Any:
@@ -348,10 +329,9 @@ def _reduce_transaction(environments: list[Any], transaction: Any) -> Any:
                 break
             with transaction.cursor() as cursor:
                 buffers = cursor.first() and not isinstance(cursor.key(), bytes)
-            return _begin, (environment, buffers)
+            return operator.methodcaller("begin", buffers=buffers), (environment,)
     raise _rejected(
-        "an lmdb.Transaction must read the main database of an environment that is an earlier "
-        "attribute of the dataset",
+        "an lmdb.Transaction must read the main database of an environment that is an earlier attribute of the dataset",
         _LMDB_HINT,
     )
 
@@ -363,10 +343,6 @@ def _refuse_database(_: Any) -> Any:
 def _make_environment(path: str, data: tuple[str, tuple[int, int]], options: dict[str, Any]) -> Any:
     check_identity(*data)
     return importlib.import_module("lmdb").Environment(path, max_dbs=_MAX_DBS, create=False, **options)
-
-
-def _begin(environment: Any, buffers: bool) -> Any:
-    return environment.begin(buffers=buffers)
 
 
 PER_WORKER[_make_environment] = "an lmdb environment"

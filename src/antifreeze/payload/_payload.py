@@ -9,9 +9,8 @@ import itertools
 import os
 import pickle
 import sys
-from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +18,7 @@ import numpy as np
 from antifreeze.core import get_logger
 from antifreeze.ipc import Bytes, FilePart, Mappings, create, map_bytes, map_part
 from antifreeze.payload._modules import needs_torch
-from antifreeze.payload._pickler import Lists, Pickler, registered, spawning
+from antifreeze.payload._pickler import Pickler, TakenList, registered, spawning
 from antifreeze.payload._process_local import HandleTransfer
 from antifreeze.payload._shared_list import SentList
 from antifreeze.payload._unpicklable import explained
@@ -60,18 +59,36 @@ class PayloadLayout(NamedTuple):
     """Index of the handle of the trainer's resource tracker; -1 if it has none."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A pickled program, before its buffers are copied. Two are equal if they differ at most in their buffers."""
+
+    buffers: list[Any] = field(compare=False)
+    """Its pickle, then its out-of-band buffers."""
+    pieces: list[BytesAt]
+    nbytes: int
+    lists: list[SentList]
+    snapshots: list[list[Any]] = field(compare=False)
+    """The items of large lists. They are immutable, so a list with the same items is the same list."""
+    libraries: tuple[str, ...]
+    modules: tuple[str, ...]
+    handles: list[Any]
+    per_worker_reason: str
+    """Why each worker has to load this itself, as a sentence; "" if a template process can."""
+    rebuilt: tuple[str, ...]
+    """Names of the types that workers rebuild in a way of ours."""
+
+
 class Payload:
     """What every worker of a loader is started with. Closes its memory when it is no longer referenced."""
 
-    def __init__(
-        self, fd: int, layout: PayloadLayout, transfer: HandleTransfer, modules: tuple[str, ...], found: _Found
-    ) -> None:
-        self.fd, self.layout, self.modules = fd, layout, modules
+    def __init__(self, fd: int, tracker: int, transfer: HandleTransfer, found: _Found) -> None:
+        self.fd = fd
+        self.layout = PayloadLayout(found.pieces, found.lists, tracker)
         self.libraries = found.libraries
+        self.modules = found.modules
         self.per_worker_reason = found.per_worker_reason
-        """Why each worker has to load this itself, as a sentence; "" if a template process can."""
         self.rebuilt = found.rebuilt
-        """Names of the types that workers rebuild in a way of ours."""
         self._transfer = transfer
         self._found = replace(found, buffers=[])  # which are the user's, and may be large
         self._memory = map_bytes(fd, os.fstat(fd).st_size, "c")
@@ -82,20 +99,25 @@ class Payload:
 
     def is_same(self, found: _Found) -> bool:
         """True if ``found`` is the same program, unchanged."""
-        if self.fd < 0 or not found.is_alike(self._found):
+        if self.fd < 0 or found != self._found:
             return False
-        pairs = zip(found.buffers, self.layout.pieces, strict=True)
-        copies = [(raw, self._memory[piece[0] : sum(piece)]) for raw, piece in pairs if not isinstance(piece, FilePart)]
-        return all(_are_equal(raw, copy) for raw, copy in copies)
+        for raw, piece in zip(found.buffers, found.pieces, strict=True):
+            if not isinstance(piece, FilePart):
+                addresses = raw.ctypes.data, self._memory[piece[0] :].ctypes.data
+                if addresses[0] != addresses[1] and _memcmp(*addresses, raw.nbytes):
+                    return False
+        return True
 
-    def lists(self) -> Lists:
+    def lists(self) -> list[TakenList]:
         """Return the large lists, so that unchanged ones need not be encoded again."""
-        pieces = iter(self.layout.pieces[len(self.layout.pieces) - sum(s.num_buffers for s in self.layout.lists) :])
-        raws = []
-        for sent in self.layout.lists:
-            taken: Any = itertools.islice(pieces, sent.num_buffers)
-            raws.append([self._memory[start : start + nbytes] for start, nbytes in taken])
-        return Lists(self._found.snapshots, self.layout.lists, raws)
+        pieces: Any = iter(
+            self.layout.pieces[len(self.layout.pieces) - sum(s.num_buffers for s in self.layout.lists) :]
+        )
+        taken = []
+        for items, sent in zip(self._found.snapshots, self.layout.lists, strict=True):
+            places = itertools.islice(pieces, sent.num_buffers)
+            taken.append(TakenList(items, sent, [self._memory[start : start + nbytes] for start, nbytes in places]))
+        return taken
 
     def close(self) -> None:
         """Release the memory; running workers keep theirs. May be called twice."""
@@ -106,39 +128,6 @@ class Payload:
 
     def __del__(self) -> None:
         self.close()
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A pickled program, before its buffers are copied."""
-
-    buffers: list[Any]
-    """Its pickle, then its out-of-band buffers."""
-    pieces: list[BytesAt]
-    nbytes: int
-    lists: list[SentList]
-    libraries: tuple[str, ...]
-    modules: tuple[str, ...]
-    handles: list[Any]
-    snapshots: list[list[Any]]
-    """The items of large lists. They are immutable, so a list with the same items is the same list."""
-    per_worker_reason: str
-    rebuilt: tuple[str, ...]
-
-    def is_alike(self, other: _Found) -> bool:
-        """True if the two differ at most in the content of their buffers."""
-        return (
-            self.pieces == other.pieces
-            and self.lists == other.lists
-            and self.libraries == other.libraries
-            and self.modules == other.modules
-            and self.handles == other.handles
-        )
-
-
-def _are_equal(one: Any, other: Any) -> bool:
-    addresses = one.ctypes.data, other.ctypes.data
-    return one.nbytes == other.nbytes and (addresses[0] == addresses[1] or not _memcmp(*addresses, one.nbytes))
 
 
 def make_payload(
@@ -170,7 +159,7 @@ def make_payload(
         if fd >= 0:
             os.close(fd)
         raise
-    return Payload(fd, PayloadLayout(found.pieces, found.lists, tracker), transfer, found.modules, found)
+    return Payload(fd, tracker, transfer, found)
 
 
 def _pickled(
@@ -180,40 +169,34 @@ def _pickled(
     before: Payload | None,
     replaced: AbstractSet[tuple[str, str]],
 ) -> _Found:
-    file, lists = io.BytesIO(), before.lists() if before is not None else None
-    pickler = Pickler(file, transfer, lists, replaced=replaced)
+    file = io.BytesIO()
+    pickler = Pickler(file, transfer, before.lists() if before is not None else (), replaced=replaced)
     with spawning(transfer), registered(by_value):
         try:
             pickler.dump(program)
         except Exception as error:
             raise explained(program, error) from error
-    lists = pickler.lists
-    columns = [np.ascontiguousarray(raw).view(np.uint8) for raws in lists.raws for raw in raws]
+    lists = pickler.lists.taken
+    columns = [np.ascontiguousarray(raw).view(np.uint8) for taken in lists for raw in taken.raws]
     buffers = [np.frombuffer(file.getbuffer(), np.uint8), *pickler.out_of_band.raws, *columns]
     pieces, nbytes = _layout(buffers, pickler.out_of_band.mappings, num_own=len(columns))
-    libraries = ("torch",) if _uses_torch(pickler.modules, file) else getattr(program, "modules", ())
+    # A guess whether workers will import torch: a module may use it, or the string "torch" may be a setting. A Hugging
+    # Face dataset that returns tensors holds the string, and imports torch with its first row.
+    has_text = "torch" in sys.modules and _TORCH_TEXT in bytes(file.getbuffer()[: 1 << 20])
+    libraries = ("torch",) if has_text or needs_torch(pickler.modules) else getattr(program, "modules", ())
     modules = tuple(name for name in pickler.modules if name not in {"__main__", "__mp_main__", *by_value})
     return _Found(
         buffers=buffers,
         pieces=pieces,
         nbytes=nbytes,
-        lists=lists.sent,
+        lists=[taken.sent for taken in lists],
         libraries=libraries,
         modules=modules,
         handles=transfer.identities(),
-        snapshots=lists.snapshots,
+        snapshots=[taken.items for taken in lists],
         per_worker_reason=pickler.per_worker_reason,
         rebuilt=tuple(f"{kind.__module__}.{kind.__qualname__}" for kind in pickler.rebuilt),
     )
-
-
-def _uses_torch(modules: Iterable[str], file: io.BytesIO) -> bool:
-    """Guess whether workers will import torch: a module may use it, or the string "torch" may be a setting.
-
-    A Hugging Face dataset that returns tensors holds the string, and imports torch with its first row.
-    """
-    file.seek(0)
-    return needs_torch(modules) or ("torch" in sys.modules and _TORCH_TEXT in file.read(1 << 20))
 
 
 def _layout(raws: list[Any], mappings: Mappings, *, num_own: int) -> tuple[list[BytesAt], int]:

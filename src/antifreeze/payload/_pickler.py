@@ -17,9 +17,9 @@ import operator
 import pickle
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle
 import numpy as np
@@ -56,41 +56,42 @@ class _OutOfBand:
         return False
 
 
-class Lists:
-    """Large lists that are sent as columns, outside the pickle."""
+class TakenList(NamedTuple):
+    """A large list that is sent as columns, outside the pickle."""
 
-    def __init__(self, before: list[list[Any]], columns: list[SentList], raws: list[list[Any]]) -> None:
+    items: list[Any]
+    sent: SentList
+    raws: list[Any]
+
+
+class Lists:
+    """Collects large lists. Those that equal the ones ``before``, by identity of their items, are not encoded again."""
+
+    def __init__(self, before: Sequence[TakenList]) -> None:
+        self._before = before
         self._numbers: dict[int, int | None] = {}
         self._held: list[list[Any]] = []
-        self.sent: list[SentList] = []
-        self.raws: list[list[Any]] = []
-        self.snapshots: list[list[Any]] = []
-        self._before = list(zip(before, columns, raws, strict=True))
+        self.taken: list[TakenList] = []
 
     def number_of(self, items: list[Any]) -> int | None:
         """Return the number of a list that is sent as columns; None if it has to be pickled."""
         if id(items) not in self._numbers:
             self._held.append(items)  # so that its id is not reused
-            self._numbers[id(items)] = self._take(items)
+            taken = self._take(items)
+            self._numbers[id(items)] = None if taken is None else len(self.taken)
+            self.taken += [] if taken is None else [taken]
         return self._numbers[id(items)]
 
-    def _take(self, items: list[Any]) -> int | None:
-        number = len(self.sent)
-        if number < len(self._before):
-            before, sent, raws = self._before[number]
-            if len(before) == len(items) and all(map(operator.is_, before, items)):
-                self._add(before, sent, raws)
-                return number
+    def _take(self, items: list[Any]) -> TakenList | None:
+        if len(self.taken) < len(self._before):
+            before = self._before[len(self.taken)]
+            if len(before.items) == len(items) and all(map(operator.is_, before.items, items)):
+                return before
         column = encode(items)
         if column is None:
             return None
-        self._add(list(items), SentList(with_buffers(column, itertools.repeat(None)), len(items)), buffers_of(column))
-        return number
-
-    def _add(self, snapshot: list[Any], sent: SentList, raws: list[Any]) -> None:
-        self.snapshots.append(snapshot)
-        self.sent.append(sent)
-        self.raws.append(raws)
+        sent = SentList(with_buffers(column, itertools.repeat(None)), len(items))
+        return TakenList(list(items), sent, buffers_of(column))
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
@@ -99,7 +100,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
     Args:
         file: Where the pickle is written.
         transfer: Collects descriptors that are sent along.
-        lists: Collects large lists.
+        before: Large lists of the previous payload.
         replaced: Module and name of everything that was replaced since its import.
         is_replacement: Whether the object replaces another one in a worker.
     """
@@ -108,7 +109,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
         self,
         file: Any,
         transfer: HandleTransfer,
-        lists: Lists | None = None,
+        before: Sequence[TakenList] = (),
         *,
         replaced: AbstractSet[tuple[str, str]] = frozenset(),
         is_replacement: bool = False,
@@ -119,7 +120,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
         self._transfer = transfer
         self._replaced, self._is_replacement = replaced, is_replacement
         self._reducers: dict[type, _Reduce | None] = {}
-        self.lists = lists or Lists([], [], [])
+        self.lists = Lists(before)
         self.modules: dict[str, None] = {}
         """Modules that a worker imports, in the order in which they were found."""
         self.per_worker_reason = ""
@@ -204,7 +205,7 @@ def dump_replacement(value: Any, replaced: AbstractSet[tuple[str, str]]) -> byte
     try:
         with spawning(transfer):
             pickler.dump(value)
-        if pickler.out_of_band.raws or pickler.lists.raws or transfer.fds:
+        if pickler.out_of_band.raws or pickler.lists.taken or transfer.fds:
             raise NotPicklable("it holds large arrays or handles", path="")
         if isinstance(value, functools._lru_cache_wrapper) and _key(value) in replaced:
             raise NotPicklable("it is a cached function with the name of what it replaces", path="")

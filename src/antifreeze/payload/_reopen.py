@@ -221,7 +221,7 @@ def _lines_at(file: Any, offsets: list[int]) -> list[str]:
 
 def make_file(found: OpenFile) -> Any:
     """Open a file, for a worker."""
-    file: Any = open(found.path, found.mode, opener=regular_opener, **found.options)  # noqa: PTH123, SIM115  the dataset's
+    file: Any = open(found.path, found.mode, opener=regular_opener, **found.options)  # noqa: SIM115  the dataset's
     if found.mode in ("r", "rb"):  # a log may have been rotated in the meantime
         try:
             check_identity(found.path, found.identity, file.fileno())

@@ -125,7 +125,7 @@ class Templates:
     def of(self, program: Any) -> tuple[Template, Environment]:
         """Return the template for a program, and the environment its workers take over from this process."""
         before, replacements = self._template, find_replacements(self.by_value)
-        replaced = {each.place for each in replacements}
+        replaced = {(each.module, each.name) for each in replacements}
         payload = make_payload(program, self.by_value, None if before is None else before.payload, replaced)
         with registered(self.by_value):
             patches = packed(replacements, functools.partial(dump_replacement, replaced=replaced))

@@ -19,7 +19,7 @@ from typing import Any
 from antifreeze.core import Deadline
 from antifreeze.ipc import Channel, Closed, HeartbeatWriter, Inbox, Outbox, SegmentUpdate, Stage, dump, pack, unshare
 from antifreeze.payload import PayloadLayout, SharedList, bytes_at, received_handles, run_reopeners, set_logs, take_over
-from antifreeze.worker import _batch_memory, _collate, _worker_info
+from antifreeze.worker import _collate, _worker_info
 from antifreeze.worker._programs import Ended, Nothing, Program
 from antifreeze.worker._task_context import TaskContext
 from antifreeze.worker._user_errors import UserError, failure_of
@@ -203,8 +203,7 @@ class _Worker:
         _become_worker(start.slot, start.environment.owner_pid)
         self._sends_at_once = start.sends_at_once
         context = TaskContext(self._board, slot=start.slot, num_workers=start.num_workers, on_error=start.on_error)
-        _batch_memory.install(self._outbox)
-        _collate.install()
+        _collate.install(self._outbox)
         _worker_info.install(start.slot, start.num_workers, 0, None)
         program = self._program
         if program is None:
