@@ -1,7 +1,7 @@
 """Messages and shared memory between processes."""
 
 from antifreeze.ipc._channel import Channel, Closed, pair
-from antifreeze.ipc._codec import Packed, dump, fingerprint, pack, unpack, unshare
+from antifreeze.ipc._codec import Packed, dump, fingerprint, is_found, pack, unpack, unshare
 from antifreeze.ipc._heartbeat import (
     HEARTBEAT_NBYTES,
     Heartbeat,
@@ -46,6 +46,7 @@ __all__ = [
     "create",
     "dump",
     "fingerprint",
+    "is_found",
     "is_tensor",
     "map_bytes",
     "map_part",

@@ -46,8 +46,10 @@ _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 
 def create(name: str, nbytes: int) -> int:
     """Return a descriptor of fresh shared memory. The caller closes it."""
-    if sys.platform != "linux":
-        return _create_elsewhere(nbytes)
+    if sys.platform != "linux":  # untested
+        with tempfile.TemporaryFile() as file:
+            file.truncate(max(nbytes, 1))
+            return os.dup(file.fileno())
     fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.ftruncate(fd, max(nbytes, 1))
@@ -57,13 +59,6 @@ def create(name: str, nbytes: int) -> int:
         os.close(fd)
         raise
     return fd
-
-
-def _create_elsewhere(nbytes: int) -> int:
-    """Return a descriptor of an unlinked temporary file; untested, for systems without memfd."""
-    with tempfile.TemporaryFile() as file:
-        file.truncate(max(nbytes, 1))
-        return os.dup(file.fileno())
 
 
 Access = Literal["r", "w", "c"]
@@ -114,7 +109,6 @@ def rounded(nbytes: int) -> int:
 
 _LINE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (....) ([0-9a-f]+) \S+ (\d+) +(/.*)")
 _ACCESS = {"r": mmap.ACCESS_READ, "w": mmap.ACCESS_WRITE, "c": mmap.ACCESS_COPY}
-_ESCAPED = re.compile(r"\\([0-7]{3})")
 _DEVICE = re.compile(r"/dev/(?!shm/|zero\b)")
 _MAX_TRANSFERRED = 100
 """Maximum number of unnamed files whose descriptors are sent: the kernel limits descriptors in transit."""
@@ -161,7 +155,7 @@ class Mappings:
         text = Path("/proc/self/maps").read_text(errors="surrogateescape") if sys.platform == "linux" else ""
         found = [match.groups() for match in map(_LINE.fullmatch, text.splitlines()) if match]
         self._mappings = [
-            _Mapping(int(begin, 16), int(end, 16), modes, int(start, 16), int(number), _unescaped(path))
+            _Mapping(int(begin, 16), int(end, 16), modes, int(start, 16), int(number), path.replace(r"\012", "\n"))
             for begin, end, modes, start, number, path in found
         ]
         self.any_shared = any(mapping.is_written_by_others for mapping in self._mappings)
@@ -219,17 +213,10 @@ def _open_here(mapping: _Mapping) -> int:
         with contextlib.suppress(OSError):
             fd, way = int(name), Path("/proc/self/fd", name)
             is_it = os.fstat(fd).st_ino == mapping.number and str(way.readlink()) == mapping.path
-            if is_it and (mapping.modes[1:4:2] != "ws" or _can_write(fd)):
+            can_write = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDWR
+            if is_it and (can_write or mapping.modes[1:4:2] != "ws"):
                 return fd
     raise FileNotFoundError(errno.ENOENT, "the mapped file is not open in this process", mapping.path)
-
-
-def _can_write(fd: int) -> bool:
-    return fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDWR
-
-
-def _unescaped(path: str) -> str:
-    return _ESCAPED.sub(lambda match: chr(int(match[1], 8)), path)
 
 
 def _is_untouched(mapping: _Mapping) -> bool:

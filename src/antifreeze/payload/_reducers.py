@@ -24,7 +24,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from antifreeze.ipc import is_tensor, reduce_memmap, reduce_mmap, reduce_tensor
+from antifreeze.ipc import is_found, is_tensor, reduce_memmap, reduce_mmap, reduce_tensor
 from antifreeze.payload._databases import DATABASES, Reduce, lmdb_reducers
 from antifreeze.payload._modules import class_members, find_in_class
 from antifreeze.payload._process_local import HandleTransfer
@@ -73,7 +73,7 @@ def _memmap(found: Any) -> Any:
 
 def _cached(function: Any) -> Any:
     """Reduce the result of ``lru_cache``, which pickle would send by name. The cache of a worker starts empty."""
-    if _is_importable(function):
+    if function.__module__ not in {"__main__", *cloudpickle.list_registry_pickle_by_value()} and is_found(function):
         return NotImplemented
     options = function.cache_parameters()
     return _make_cached, (function.__wrapped__, options["maxsize"], options["typed"])
@@ -81,16 +81,6 @@ def _cached(function: Any) -> Any:
 
 def _make_cached(function: Any, maxsize: int | None, typed: bool) -> Any:
     return functools.lru_cache(maxsize, typed)(function)
-
-
-def _is_importable(function: Any) -> bool:
-    """Return True if a worker finds this same function under its name."""
-    by_value = {"__main__", *cloudpickle.list_registry_pickle_by_value()}
-    try:
-        module, name = function.__module__, function.__qualname__
-        return module not in by_value and attrgetter(name)(sys.modules[module]) is function
-    except (KeyError, AttributeError):
-        return False
 
 
 # -- references and variables --------------------------------------------------------------------------------------

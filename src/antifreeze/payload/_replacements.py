@@ -35,6 +35,7 @@ from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, Modul
 from typing import Any, NamedTuple
 
 from antifreeze.core import get_logger
+from antifreeze.ipc import is_found
 from antifreeze.payload._modules import (
     attributes,
     class_members,
@@ -286,12 +287,7 @@ def is_original(value: Any, keys: AbstractSet[tuple[str, str]]) -> bool:
     """True if the import path of a function or class now leads to something else."""
     if not keys or not issubclass(type(value), FunctionType | BuiltinFunctionType | type):
         return False
-    key = value.__module__, value.__qualname__
-    if key not in keys:
-        return False
-    with contextlib.suppress(AttributeError, KeyError):
-        return attrgetter(str(key[1]))(sys.modules[str(key[0])]) is not value
-    return False
+    return (value.__module__, value.__qualname__) in keys and not is_found(value)
 
 
 # -- packing --------------------------------------------------------------------------------------------------

@@ -59,8 +59,7 @@ class IterableProgram(Samples):
         if self._number < shard.number and not self.ended:
             self._replay(task, context)
             if shard.fingerprint is not None and self.fingerprint != shard.fingerprint:
-                kind = NotAsSaved if shard.is_saved else NotTheSame
-                raise _replay_failed(context.slot, kind(context.slot, shard.number))
+                raise _replay_failed(shard, context.slot)
         if shard.is_over and not self.ended:
             self._finish(task, context)
         if self.ended:
@@ -87,14 +86,14 @@ class IterableProgram(Samples):
         nothing about the state.
         """
         shard: Shard = task.what
-        if shard.stand is not None and shard.stand.is_end:
+        if shard.stand is None or shard.stand.is_end or shard.fingerprint is None:
             # Only a new worker needs the state in which the previous epoch ended; the others have it.
-            self._begin(task, None if self._is_used and not shard.is_saved else shard.stand, context)
+            has_it = shard.stand is not None and shard.stand.is_end and self._is_used and not shard.is_saved
+            self._begin(task, None if has_it else shard.stand, context)
             return
-        if shard.stand is None or shard.fingerprint is None:
-            self._begin(task, shard.stand, context)
-            return
-        pristine = self._copy()
+        pristine: bytes | None = None  # loading a state cannot be undone
+        with contextlib.suppress(Exception):  # border: the user's reducers
+            pristine = cloudpickle.dumps(self.dataset)
         found = [self._resumed_fingerprint(task, context)]
         if found[0] != shard.fingerprint and pristine is not None:
             self.dataset = cloudpickle.loads(pristine)
@@ -125,24 +124,17 @@ class IterableProgram(Samples):
             context.clear(context.step)
         return self.fingerprint
 
-    def _copy(self) -> bytes | None:
-        """Return a pickled copy of the dataset, if possible: loading a state cannot be undone."""
-        try:
-            return bytes(cloudpickle.dumps(self.dataset))
-        except Exception:  # noqa: BLE001  border: the user's reducers
-            return None
-
     def _begin(self, task: Task, stand: ShardState | None, context: TaskContext) -> None:
         _worker_info.update(dataset=self.dataset, seed=task.seed + context.slot)
         self._epoch, self._number, self.fingerprint, self.ended, self.end = task.epoch, 0, 0, False, None
-        self._seed(task, 0, context)
+        context.seed(task.seed, 1 + context.slot, 0)
         self._is_seeded = self._is_used = True
         try:
             states = {} if stand is None else opened_state(stand.state)
             loaded = "dataset" in states and has_state(self.dataset)
             if loaded and stand is not None and stand.is_end:
                 load_between(self.dataset, states["dataset"])
-                self._seed(task, 0, context)
+                context.seed(task.seed, 1 + context.slot, 0)
             elif loaded:
                 self.dataset.load_state_dict(states["dataset"])
                 self._is_to_forget = keeps_loaded_state(self.dataset)
@@ -210,18 +202,15 @@ class IterableProgram(Samples):
         except Ended:
             has_more = False
         if has_more and shard.fingerprint is not None:
-            raise _replay_failed(context.slot, NotAsSaved(context.slot, shard.number, has_more=True))
+            raise _replay_failed(shard, context.slot, has_more=True)
         context.clear(context.step)
         self.ended = True
-
-    def _seed(self, task: Task, number: int, context: TaskContext) -> None:
-        context.seed(task.seed, 1 + context.slot, number)
 
     def _next(self, task: Task, context: TaskContext) -> Any:
         """Return the next batch of the shard."""
         # The first batch continues with the random numbers that iter() started with.
         if self._number or not self._is_seeded:
-            self._seed(task, self._number, context)
+            context.seed(task.seed, 1 + context.slot, self._number)
         self._is_seeded = False
         first = self._number * (self._batch_size or 1)
         samples, numbers = [], []
@@ -241,55 +230,43 @@ class IterableProgram(Samples):
         if self._is_to_forget:
             self.dataset.load_state_dict({})
             self._is_to_forget = False
-        full = len(samples) + len(context.skipped) == (self._batch_size or 1)
-        self.ended = not full
+        self.ended = len(samples) + len(context.skipped) < (self._batch_size or 1)
         if self.ended:
             self.end = self._end_state()
-        if not full and (self._drop_last or not samples):
-            raise Ended
+            if self._drop_last or not samples:
+                raise Ended
         self._number += 1
         if not samples:
             raise Nothing
-        return (
-            self.collate(samples, numbers, context) if self.batched else self.convert(samples[0], numbers[0], context)
-        )
-
-
-def _replay_failed(share: int, error: NotAsSaved | NotTheSame) -> UserError:
-    return UserError(f"iterating the dataset again (share {share})", error, reason=error.reason)
+        if not self.batched:
+            return self.convert(samples[0], numbers[0], context)
+        return self.collate(samples, numbers, context)
 
 
 class NotTheSame(RuntimeError):
     """An iterable dataset yielded different samples when a replacement worker replayed it."""
 
-    reason = FailureReason.NOT_REPEATABLE
-
-    def __init__(self, shard: int, number: int) -> None:
-        super().__init__(
-            f"cannot resume shard {shard} on a replacement worker: expected the same first {number} batches, got "
-            "different ones. The dataset is not deterministic, so the remaining samples are unknown"
-        )
-
 
 class NotAsSaved(RuntimeError):
     """An iterable dataset yielded different samples than before its state was saved."""
 
-    reason = FailureReason.NOT_AS_SAVED
 
-    def __init__(self, shard: int, number: int, *, has_more: bool = False) -> None:
-        what = (
-            f"the state does not fit this dataset: the first {number} batches of shard {shard} differ from those "
-            "delivered before the state was saved"
+def _replay_failed(shard: Shard, slot: int, *, has_more: bool = False) -> UserError:
+    what, number = f"iterating the dataset again (share {slot})", shard.number
+    if not shard.is_saved and not has_more:
+        error = NotTheSame(
+            f"cannot resume shard {slot} on a replacement worker: expected the same first {number} batches, got "
+            "different ones. The dataset is not deterministic, so the remaining samples are unknown"
         )
-        if has_more:
-            what = (
-                f"the state does not fit this dataset: shard {shard} had ended after {number} batches when the state "
-                "was saved, and now it has more"
-            )
-        super().__init__(
-            f"{what}: it has changed, or it is not deterministic. "
-            "Use load_state_dict(state, strict=False) to continue after that many batches, whatever they are"
-        )
+        return UserError(what, error, reason=FailureReason.NOT_REPEATABLE)
+    why = f"the first {number} batches of shard {slot} differ from those delivered before the state was saved"
+    if has_more:
+        why = f"shard {slot} had ended after {number} batches when the state was saved, and now it has more"
+    changed = NotAsSaved(
+        f"the state does not fit this dataset: {why}: it has changed, or it is not deterministic. "
+        "Use load_state_dict(state, strict=False) to continue after that many batches, whatever they are"
+    )
+    return UserError(what, changed, reason=FailureReason.NOT_AS_SAVED)
 
 
 # -- saved states of the user's objects --------------------------------------------------------------------------------

@@ -17,25 +17,26 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from antifreeze.core import Deadline
-from antifreeze.ipc import Channel, Closed, HeartbeatWriter, Inbox, Outbox, SegmentUpdate, Stage, dump, pack, unshare
+from antifreeze.ipc import (
+    Channel,
+    Closed,
+    HeartbeatWriter,
+    Inbox,
+    Outbox,
+    Packed,
+    SegmentUpdate,
+    Stage,
+    dump,
+    pack,
+    unpack,
+    unshare,
+)
 from antifreeze.payload import PayloadLayout, SharedList, bytes_at, received_handles, run_reopeners, set_logs, take_over
 from antifreeze.worker import _collate, _worker_info
 from antifreeze.worker._programs import Ended, Nothing, Program
 from antifreeze.worker._task_context import TaskContext
 from antifreeze.worker._user_errors import UserError, failure_of
-from antifreeze.worker._wire import (
-    Cancel,
-    Environment,
-    FailureReason,
-    Ready,
-    Result,
-    Results,
-    Start,
-    Task,
-    Tasks,
-    pieces_of,
-    unpacked,
-)
+from antifreeze.worker._wire import Cancel, Environment, FailureReason, Ready, Result, Results, Start, Task, Tasks
 
 DUMP_SIGNAL = signal.SIGRTMIN + 7 if sys.platform == "linux" else signal.SIGUSR2
 """Makes a worker dump the stacks of its threads, even while native code holds the interpreter lock."""
@@ -172,8 +173,9 @@ class _Worker:
         except UserError as error:
             failure = failure_of(error)
         self._send(Ready(failure, time.perf_counter() - began_s))
-        if failure is not None:
-            self._linger()
+        while failure is not None:  # until it is terminated: a worker that exited now would be treated as a crash
+            self._board.at(Stage.IDLE)
+            self._wait()
         self._on_messages(later)
         while True:
             if not self._tasks:
@@ -190,12 +192,6 @@ class _Worker:
         while True:
             with contextlib.suppress(TimeoutError):
                 return self._channel.receive(Deadline.after(_WAIT_INTERVAL_S))
-
-    def _linger(self) -> None:
-        """Wait to be terminated: a worker that exited now would be treated as a crash."""
-        self._board.at(Stage.IDLE)
-        while True:
-            self._wait()
 
     def _load(self, start: Start, fds: list[int]) -> tuple[Program, TaskContext]:
         self._board.at(Stage.LOAD)
@@ -234,7 +230,8 @@ class _Worker:
         """Drop the tasks and results of an abandoned run, and release their memory."""
         for task in [task for task in self._tasks if task.run == run]:
             self._tasks.remove(task)
-            self._inbox.release(pieces_of(task))
+            if isinstance(task.what, Packed):
+                self._inbox.release(task.what.pieces)
         with self._sending:
             for result in [result for result in self._outgoing.results if result.run == run]:
                 self._outgoing.results.remove(result)
@@ -275,7 +272,7 @@ class _Worker:
             due = self._sends_at_once or self._outgoing.is_due()
         if due:
             self._flush()
-        elif not self._has_pending.is_set():
+        else:
             self._has_pending.set()
 
     def _newly_imported(self) -> tuple[str, ...]:
@@ -291,7 +288,8 @@ class _Worker:
     def _packed(self, task: Task, program: Any, context: TaskContext) -> dict[str, Any]:
         """Make the batch of a task, and pack it into shared memory."""
         try:
-            task = unpacked(task, self._inbox)
+            if isinstance(task.what, Packed):
+                task = task._replace(what=unpack(task.what, self._inbox))
         except BaseException as error:
             raise UserError("rebuilding the task in a worker", error) from error
         batch = program.make(task, context)
