@@ -110,6 +110,7 @@ def rounded(nbytes: int) -> int:
 _LINE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (....) ([0-9a-f]+) \S+ (\d+) +(/.*)")
 _ACCESS = {"r": mmap.ACCESS_READ, "w": mmap.ACCESS_WRITE, "c": mmap.ACCESS_COPY}
 _DEVICE = re.compile(r"/dev/(?!shm/|zero\b)")
+_OURS = "/memfd:antifreeze-"
 _MAX_TRANSFERRED = 100
 """Maximum number of unnamed files whose descriptors are sent: the kernel limits descriptors in transit."""
 
@@ -141,7 +142,7 @@ class _Mapping(NamedTuple):
 
         Our batches do not count, nor memory that a driver provides: they belong to one owner.
         """
-        is_lent = self.path.startswith("/memfd:antifreeze-") or bool(_DEVICE.match(self.path))
+        is_lent = self.path.startswith(_OURS) or bool(_DEVICE.match(self.path))
         return self.modes[1] == "w" and self.modes[3] == "s" and not is_lent
 
 
@@ -170,7 +171,7 @@ class Mappings:
     def part(self, memory: Bytes) -> FilePart | None:
         """Return the range of a file that backs the memory; None if there is none, or its content has changed."""
         mapping, nbytes = self._mapping(memory), len(memory)
-        if mapping is None:
+        if mapping is None or mapping.path.startswith(_OURS):
             return None
         start = mapping.start + memory.ctypes.data - mapping.begin
         with contextlib.suppress(OSError):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import io
-import itertools
 import os
 import pickle
 import sys
@@ -19,8 +18,8 @@ from antifreeze.core import get_logger
 from antifreeze.ipc import Bytes, FilePart, Mappings, create, map_bytes, map_part
 from antifreeze.payload._modules import needs_torch
 from antifreeze.payload._pickler import Pickler, TakenList, registered, spawning
-from antifreeze.payload._process_local import HandleTransfer
-from antifreeze.payload._shared_list import SentList
+from antifreeze.payload._process_local import HandleTransfer, received_handles
+from antifreeze.payload._shared_list import SharedList, with_arrays
 from antifreeze.payload._unpicklable import explained
 
 logger = get_logger()
@@ -53,8 +52,7 @@ class PayloadLayout(NamedTuple):
     """Where a program is. The descriptors of the payload and of transferred handles are sent with the message."""
 
     pieces: list[BytesAt]
-    """The program's pickle, then its buffers, then those of large lists."""
-    lists: list[SentList]
+    """The program's pickle, then its buffers."""
     tracker: int
     """Index of the handle of the trainer's resource tracker; -1 if it has none."""
 
@@ -67,9 +65,7 @@ class _Found:
     """Its pickle, then its out-of-band buffers."""
     pieces: list[BytesAt]
     nbytes: int
-    lists: list[SentList]
-    snapshots: list[list[Any]] = field(compare=False)
-    """The items of large lists. They are immutable, so a list with the same items is the same list."""
+    lists: list[TakenList] = field(compare=False)
     libraries: tuple[str, ...]
     modules: tuple[str, ...]
     handles: list[Any]
@@ -84,14 +80,26 @@ class Payload:
 
     def __init__(self, fd: int, tracker: int, transfer: HandleTransfer, found: _Found) -> None:
         self.fd = fd
-        self.layout = PayloadLayout(found.pieces, found.lists, tracker)
+        self.layout = PayloadLayout(found.pieces, tracker)
         self.libraries = found.libraries
         self.modules = found.modules
         self.per_worker_reason = found.per_worker_reason
         self.rebuilt = found.rebuilt
         self._transfer = transfer
-        self._found = replace(found, buffers=[])  # which are the user's, and may be large
         self._memory = map_bytes(fd, os.fstat(fd).st_size, "c")
+        places = {raw.ctypes.data: piece for raw, piece in zip(found.buffers, found.pieces, strict=True)}
+
+        def stored(array: Any) -> Any:
+            piece: Any = places.get(array.ctypes.data)
+            if piece is None:
+                return array
+            copy = self._memory[piece[0] : sum(piece)].view(array.dtype)
+            copy.flags.writeable = array.flags.writeable  # or its pickle would be another one
+            return copy
+
+        self.lists = [TakenList(items, with_arrays(column, stored)) for items, column in found.lists]
+        """Large lists, over the payload's memory: unchanged ones need not be encoded again."""
+        self._found = replace(found, buffers=[], lists=[])  # which are the user's, and may be large
 
     def fds(self) -> list[int]:
         """Return descriptors to send to the receiver; the channel closes them."""
@@ -107,17 +115,6 @@ class Payload:
                 if addresses[0] != addresses[1] and _memcmp(*addresses, raw.nbytes):
                     return False
         return True
-
-    def lists(self) -> list[TakenList]:
-        """Return the large lists, so that unchanged ones need not be encoded again."""
-        pieces: Any = iter(
-            self.layout.pieces[len(self.layout.pieces) - sum(s.num_buffers for s in self.layout.lists) :]
-        )
-        taken = []
-        for items, sent in zip(self._found.snapshots, self.layout.lists, strict=True):
-            places = itertools.islice(pieces, sent.num_buffers)
-            taken.append(TakenList(items, sent, [self._memory[start : start + nbytes] for start, nbytes in places]))
-        return taken
 
     def close(self) -> None:
         """Release the memory; running workers keep theirs. May be called twice."""
@@ -170,16 +167,14 @@ def _pickled(
     replaced: AbstractSet[tuple[str, str]],
 ) -> _Found:
     file = io.BytesIO()
-    pickler = Pickler(file, transfer, before.lists() if before is not None else (), replaced=replaced)
+    pickler = Pickler(file, transfer, before.lists if before is not None else (), replaced=replaced)
     with spawning(transfer), registered(by_value):
         try:
             pickler.dump(program)
         except Exception as error:
             raise explained(program, error) from error
-    lists = pickler.lists.taken
-    columns = [np.ascontiguousarray(raw).view(np.uint8) for taken in lists for raw in taken.raws]
-    buffers = [np.frombuffer(file.getbuffer(), np.uint8), *pickler.out_of_band.raws, *columns]
-    pieces, nbytes = _layout(buffers, pickler.out_of_band.mappings, num_own=len(columns))
+    buffers = [np.frombuffer(file.getbuffer(), np.uint8), *pickler.out_of_band.raws]
+    pieces, nbytes = _layout(buffers, pickler.out_of_band.mappings)
     # A guess whether workers will import torch: a module may use it, or the string "torch" may be a setting. A Hugging
     # Face dataset that returns tensors holds the string, and imports torch with its first row.
     has_text = "torch" in sys.modules and _TORCH_TEXT in bytes(file.getbuffer()[: 1 << 20])
@@ -189,23 +184,22 @@ def _pickled(
         buffers=buffers,
         pieces=pieces,
         nbytes=nbytes,
-        lists=[taken.sent for taken in lists],
+        lists=pickler.lists.taken,
         libraries=libraries,
         modules=modules,
         handles=transfer.identities(),
-        snapshots=[taken.items for taken in lists],
         per_worker_reason=pickler.per_worker_reason,
         rebuilt=tuple(f"{kind.__module__}.{kind.__qualname__}" for kind in pickler.rebuilt),
     )
 
 
-def _layout(raws: list[Any], mappings: Mappings, *, num_own: int) -> tuple[list[BytesAt], int]:
-    """Return the location of each buffer, and the size of the payload; the last ``num_own`` buffers are ours."""
+def _layout(raws: list[Any], mappings: Mappings) -> tuple[list[BytesAt], int]:
+    """Return the location of each buffer, and the size of the payload."""
     pieces: list[BytesAt] = []
     start = 0
-    for left, raw in zip(range(len(raws), 0, -1), raws, strict=True):
-        shared = left > num_own and mappings.is_shared(raw)
-        part = mappings.part(raw) if left > num_own and (shared or len(raw) >= _LARGE) else None
+    for raw in raws:
+        shared = mappings.is_shared(raw)
+        part = mappings.part(raw) if shared or len(raw) >= _LARGE else None
         if shared and part is None:
             logger.warning(_NOT_SHARED, len(raw))
         pieces.append(part or (start, len(raw)))
@@ -218,3 +212,27 @@ def _write(fd: int, raw: Any, start: int) -> None:
     while len(view):
         count = os.pwrite(fd, view[:_CHUNK], start)
         view, start = view[count:], start + count
+
+
+# -- in a worker ---------------------------------------------------------------------------------------------------
+
+
+class _Unpickler(pickle.Unpickler):
+    """Large lists are pickled as columns."""
+
+    def __init__(self, file: io.BytesIO, buffers: list[Any]) -> None:
+        super().__init__(file, buffers=buffers)
+        self._lists: dict[int, SharedList] = {}
+
+    def persistent_load(self, column: Any) -> Any:
+        # Invariant: the pickle has every column once, and its memo keeps it alive, so that ids are not reused.
+        return self._lists.setdefault(id(column), SharedList(column))
+
+
+def load_payload(layout: PayloadLayout, fds: list[int]) -> Any:
+    """Return the program of a payload; closes the descriptors."""
+    memory, *handles = fds
+    head, *buffers = bytes_at(layout.pieces, memory, handles)
+    os.close(memory)
+    with received_handles(handles, layout.tracker):
+        return _Unpickler(io.BytesIO(head.data), buffers).load()

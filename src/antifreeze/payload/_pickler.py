@@ -11,7 +11,6 @@ import dis
 import functools
 import inspect
 import io
-import itertools
 import multiprocessing.context
 import operator
 import pickle
@@ -30,7 +29,7 @@ from antifreeze.payload._process_local import HandleTransfer
 from antifreeze.payload._reducers import reducer_of
 from antifreeze.payload._reopen import PER_WORKER
 from antifreeze.payload._replacements import is_original, original
-from antifreeze.payload._shared_list import LARGE, SentList, buffers_of, encode, with_buffers
+from antifreeze.payload._shared_list import LARGE, Column, encode
 
 _SMALL = 1 << 12
 _CODE = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)
@@ -57,41 +56,36 @@ class _OutOfBand:
 
 
 class TakenList(NamedTuple):
-    """A large list that is sent as columns, outside the pickle."""
+    """A large list that is sent as columns. The items are immutable: a list with the same items is the same list."""
 
     items: list[Any]
-    sent: SentList
-    raws: list[Any]
+    column: Column
 
 
 class Lists:
-    """Collects large lists. Those that equal the ones ``before``, by identity of their items, are not encoded again."""
+    """Encodes large lists, except those that have the same items as before."""
 
     def __init__(self, before: Sequence[TakenList]) -> None:
         self._before = before
-        self._numbers: dict[int, int | None] = {}
+        self._columns: dict[int, Column | None] = {}
         self._held: list[list[Any]] = []
         self.taken: list[TakenList] = []
 
-    def number_of(self, items: list[Any]) -> int | None:
-        """Return the number of a list that is sent as columns; None if it has to be pickled."""
-        if id(items) not in self._numbers:
+    def column_of(self, items: list[Any]) -> Column | None:
+        """Return a list as columns; None if it has to be pickled."""
+        if id(items) not in self._columns:
             self._held.append(items)  # so that its id is not reused
             taken = self._take(items)
-            self._numbers[id(items)] = None if taken is None else len(self.taken)
-            self.taken += [] if taken is None else [taken]
-        return self._numbers[id(items)]
+            self.taken += taken
+            self._columns[id(items)] = taken[0].column if taken else None
+        return self._columns[id(items)]
 
-    def _take(self, items: list[Any]) -> TakenList | None:
-        if len(self.taken) < len(self._before):
-            before = self._before[len(self.taken)]
-            if len(before.items) == len(items) and all(map(operator.is_, before.items, items)):
-                return before
+    def _take(self, items: list[Any]) -> Sequence[TakenList]:
+        before = self._before[len(self.taken) : len(self.taken) + 1]
+        if before and len(before[0].items) == len(items) and all(map(operator.is_, before[0].items, items)):
+            return before
         column = encode(items)
-        if column is None:
-            return None
-        sent = SentList(with_buffers(column, itertools.repeat(None)), len(items))
-        return TakenList(list(items), sent, buffers_of(column))
+        return [] if column is None else [TakenList(list(items), column)]
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
@@ -130,9 +124,9 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
         self.last: Any = None
         """The object being pickled. After an error, it is the one that cannot be sent."""
 
-    def persistent_id(self, obj: Any) -> int | None:
-        # Called for every object: the cheapest check comes first.
-        return self.lists.number_of(obj) if type(obj) is list and len(obj) >= LARGE else None
+    def persistent_id(self, obj: Any) -> Column | None:
+        # Called for every object: the cheapest check comes first. The columns are pickled instead of the list.
+        return self.lists.column_of(obj) if type(obj) is list and len(obj) >= LARGE else None
 
     def reducer_override(self, obj: Any) -> Any:
         # Order: called for every object that is not a number, string or plain container. A dataset may have millions of

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import io
 import multiprocessing.process
 import os
-import pickle
 import signal
 import sys
 import threading
@@ -31,7 +29,7 @@ from antifreeze.ipc import (
     unpack,
     unshare,
 )
-from antifreeze.payload import PayloadLayout, SharedList, bytes_at, received_handles, run_reopeners, set_logs, take_over
+from antifreeze.payload import PayloadLayout, load_payload, run_reopeners, set_logs, take_over
 from antifreeze.worker import _collate, _worker_info
 from antifreeze.worker._programs import Ended, Nothing, Program
 from antifreeze.worker._task_context import TaskContext
@@ -76,28 +74,10 @@ def _become_worker(slot: int, owner_pid: int) -> None:
     process._parent_process = process._ParentProcess("MainProcess", owner_pid, None)
 
 
-class _Unpickler(pickle.Unpickler):
-    """Unpickles the trainer's objects; large lists are stored beside the pickle."""
-
-    def __init__(self, file: io.BytesIO, lists: list[SharedList], buffers: list[Any]) -> None:
-        super().__init__(file, buffers=buffers)
-        self._lists = lists
-
-    def persistent_load(self, number: Any) -> Any:
-        return self._lists[number]
-
-
 def load_program(payload: PayloadLayout, fds: list[int]) -> Program:
     """Rebuild a program from its payload; closes the descriptors. Raises ``UserError``."""
-    memory, *handles = fds
     try:
-        head, *buffers = bytes_at(payload.pieces, memory, handles)
-        os.close(memory)
-        num_columns = sum(sent.num_buffers for sent in payload.lists)
-        columns = iter(buffers[len(buffers) - num_columns :])
-        lists = [sent.rebuilt(columns) for sent in payload.lists]
-        with received_handles(handles, payload.tracker):
-            return _Unpickler(io.BytesIO(head.data), lists, buffers).load()  # type: ignore[no-any-return]
+        return load_payload(payload, fds)  # type: ignore[no-any-return]
     except BaseException as error:
         raise UserError("rebuilding the dataset in a worker", error) from error
 
