@@ -28,7 +28,7 @@ from antifreeze.ipc import Mappings
 from antifreeze.payload._process_local import HandleTransfer
 from antifreeze.payload._reducers import reducer_of
 from antifreeze.payload._reopen import PER_WORKER
-from antifreeze.payload._replacements import is_original, original
+from antifreeze.payload._replacements import Patch, find_replacements, is_original, original, packed
 from antifreeze.payload._shared_list import LARGE, Column, encode
 
 _SMALL = 1 << 12
@@ -192,7 +192,15 @@ def _names_in_classes(code: types.CodeType) -> Iterator[str]:
                 yield from (i.argval for i in dis.get_instructions(inner) if i.opname == "LOAD_NAME")
 
 
-def dump_replacement(value: Any, replaced: AbstractSet[tuple[str, str]]) -> bytes:
+def find_patches(by_value: set[str]) -> tuple[frozenset[tuple[str, str]], tuple[Patch, ...]]:
+    """Return module and name of what was replaced in this process, and the patches for it that workers apply."""
+    found = find_replacements(by_value)
+    replaced = frozenset((each.module, each.name) for each in found)
+    with registered(by_value):
+        return replaced, packed(found, functools.partial(_dump_replacement, replaced=replaced))
+
+
+def _dump_replacement(value: Any, replaced: AbstractSet[tuple[str, str]]) -> bytes:
     """Return the pickle of a function, class or mock that replaces another one in a worker."""
     transfer, file = HandleTransfer(), io.BytesIO()
     pickler = Pickler(file, transfer, replaced=replaced, is_replacement=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import functools
 import itertools
 import os
 import sys
@@ -12,17 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from antifreeze.core import get_logger
-from antifreeze.payload import (
-    Patch,
-    Payload,
-    dump_replacement,
-    find_replacements,
-    gather_settings,
-    make_payload,
-    own_sources,
-    packed,
-    registered,
-)
+from antifreeze.payload import Patch, Payload, find_patches, gather_settings, make_payload, own_sources
 from antifreeze.worker import Environment
 
 logger = get_logger()
@@ -124,11 +113,9 @@ class Templates:
 
     def of(self, program: Any) -> tuple[Template, Environment]:
         """Return the template for a program, and the environment its workers take over from this process."""
-        before, replacements = self._template, find_replacements(self.by_value)
-        replaced = {(each.module, each.name) for each in replacements}
+        before = self._template
+        replaced, patches = find_patches(self.by_value)
         payload = make_payload(program, self.by_value, None if before is None else before.payload, replaced)
-        with registered(self.by_value):
-            patches = packed(replacements, functools.partial(dump_replacement, replaced=replaced))
         sources, environment = own_sources(self.by_value), environment_of(self.by_value, patches)
         carried = (*(f"rebuilt {name}" for name in payload.rebuilt), *environment.settings.summary())
         if carried != self.carried:
