@@ -166,6 +166,18 @@ def when_imported(name: str, act: Callable[[], None]) -> None:
     _finder.acts.setdefault(name, []).append(act)
 
 
+def apply_latest(applied: dict[Any, Any], key: Any, module: str, value: Any, act: Callable[[Any], None]) -> None:
+    """Call ``act`` with a value as soon as a module is imported, unless it was applied before or is superseded then."""
+
+    def act_on_latest() -> None:
+        if applied.get(key) is value:
+            act(value)
+
+    if applied.get(key) != value:
+        applied[key] = value
+        when_imported(module, act_on_latest)
+
+
 class _Finder:
     def __init__(self) -> None:
         self.acts: dict[str, list[Callable[[], None]]] = {}

@@ -17,10 +17,9 @@ import numpy as np
 from antifreeze.core import get_logger
 from antifreeze.ipc import Bytes, FilePart, Mappings, create, map_bytes, map_part
 from antifreeze.payload._modules import needs_torch
-from antifreeze.payload._pickler import Pickler, TakenList, registered, spawning
+from antifreeze.payload._pickler import Pickler, TakenList, explained, registered
 from antifreeze.payload._process_local import HandleTransfer, received_handles
 from antifreeze.payload._shared_list import SharedList, with_arrays
-from antifreeze.payload._unpicklable import explained
 
 logger = get_logger()
 
@@ -168,7 +167,7 @@ def _pickled(
 ) -> _Found:
     file = io.BytesIO()
     pickler = Pickler(file, transfer, before.lists if before is not None else (), replaced=replaced)
-    with spawning(transfer), registered(by_value):
+    with registered(by_value):
         try:
             pickler.dump(program)
         except Exception as error:

@@ -37,13 +37,13 @@ from typing import Any, NamedTuple
 from antifreeze.core import get_logger
 from antifreeze.ipc import is_found
 from antifreeze.payload._modules import (
+    apply_latest,
     attributes,
     class_members,
     is_library,
     members_of,
     module_members,
     owner_of,
-    when_imported,
 )
 
 logger = get_logger()
@@ -345,15 +345,11 @@ def apply_patches(patches: Iterable[Patch]) -> None:
         else:
             setattr(owner, name, before)
     for key, patch in latest.items():
-        if _applied.get(key) != patch:
-            _applied[key] = patch
-            when_imported(patch.module, functools.partial(_apply, patch))
+        apply_latest(_applied, key, patch.module, patch, _apply)
 
 
 def _apply(patch: Patch) -> None:
     key = patch.module, patch.name
-    if _applied.get(key) is not patch:  # it was superseded before the module was imported
-        return
     try:
         owner, name = owner_of(sys.modules[patch.module], patch.name)
         # Order: before the replacement is loaded, which may refer to it.

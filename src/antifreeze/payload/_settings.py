@@ -21,6 +21,7 @@ from types import BuiltinFunctionType, FunctionType, ModuleType, NoneType, Simpl
 from typing import Any, NamedTuple
 
 from antifreeze.payload._modules import (
+    apply_latest,
     attributes,
     class_members,
     find_in_class,
@@ -28,7 +29,6 @@ from antifreeze.payload._modules import (
     members_of,
     module_members,
     owner_of,
-    when_imported,
 )
 from antifreeze.payload._reducers import is_left_to_pickle
 from antifreeze.payload._replacements import Patch, apply_patches
@@ -237,28 +237,19 @@ def rebuilt(blob: bytes) -> Any:
 
 
 _applied: dict[str, Any] = {}
-"""Settings that were applied already, in this process or in one that it was forked from."""
+"""Settings that were applied already, in this process or in one that it was forked from.
+
+They are not applied twice: code that was loaded since may have changed them on purpose.
+"""
 
 
 def take_over(settings: Settings) -> None:
     """Apply all settings, each now or when its module is imported."""
     for name, blob in settings.interpreter.items():
-        _apply(f"interpreter {name}", name, blob, _set_in)
+        apply_latest(_applied, f"interpreter {name}", name, blob, functools.partial(_set_in, name))
     for name, variables in settings.modules.items():
-        _apply(f"module {name}", name, variables, _set_all)
+        apply_latest(_applied, f"module {name}", name, variables, functools.partial(_set_all, name))
     apply_patches(settings.patches)
-
-
-def _apply(key: str, module: str, value: Any, act: Callable[[str, Any], None]) -> None:
-    """Apply a setting unless it was applied before: code that was loaded since may have changed it on purpose."""
-
-    def act_on_latest() -> None:
-        if _applied.get(key) is value:  # else the trainer changed it before the module was imported
-            act(module, value)
-
-    if _applied.get(key) != value:
-        _applied[key] = value
-        when_imported(module, act_on_latest)
 
 
 def _set_all(name: str, variables: Variables) -> None:
