@@ -14,8 +14,8 @@ SOURCES = sorted(path for path in ROOT.rglob("*.py") if "doctor" not in path.rel
 READS_PROC = {
     "core/_procfs.py",  # the reader
     "diagnosis/_proc.py",  # the reader of control groups
-    "ipc/_file_mappings.py",  # maps of this process, which is not stuck
-    "payload/_open_files.py",  # reopens a descriptor by its name there
+    "ipc/_mapped_memory.py",  # maps of this process, which is not stuck
+    "payload/_reopen.py",  # reopens a descriptor by its name there
     "payload/_databases.py",
 }
 STARTS_DAEMONS = {

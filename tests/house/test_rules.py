@@ -114,14 +114,14 @@ def test_reading_without_torch_imports_no_torch(tmp_path: Path) -> None:
 
 
 BETWEEN_PROCESSES = {"ipc/_codec.py", "ipc/_channel.py", "worker/_user_errors.py"}
-BETWEEN_PROCESSES |= {"worker/_iterable.py", "payload/_replacements.py", "worker/_user_state.py", "pool/_failures.py"}
+BETWEEN_PROCESSES |= {"worker/_iterable.py", "payload/_replacements.py", "pool/_failures.py"}
 
 
 def test_reading_data_never_runs_code_from_it() -> None:
     """No eval, no shell anywhere; unpickling only of what our own processes send each other over a private socket."""
     banned = ("pickle.load", "Unpickler", "eval(", "exec(", "shell=True", "os.system", "allow_pickle=True")
     allowed = {(f"src/antifreeze/{module}", "pickle.load") for module in BETWEEN_PROCESSES}
-    allowed |= {(f"src/antifreeze/{name}.py", "Unpickler") for name in ("payload/_settings", "worker/_main")}
+    allowed |= {(f"src/antifreeze/{name}.py", "Unpickler") for name in ("payload/_settings", "payload/_payload")}
     found = {(names(p), word) for p in SOURCES for word in banned if word in p.read_text()}
 
     assert found == allowed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from antifreeze.ipc._file_mappings import _Mapping
+from antifreeze.ipc._mapped_memory import _Mapping
 
 
 @pytest.mark.parametrize(

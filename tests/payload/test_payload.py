@@ -9,6 +9,7 @@ import mmap
 import multiprocessing as mp
 import os
 import threading
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,7 @@ import torch
 
 from antifreeze import NotPicklable
 from antifreeze.ipc import create, map_bytes
-from antifreeze.payload import bytes_at
-from antifreeze.payload._payload import make_payload
+from antifreeze.payload._payload import bytes_at, load_payload, make_payload
 from antifreeze.worker import UserError, load_program
 
 
@@ -302,3 +302,19 @@ class Holder:
 def test_a_setting_says_that_workers_will_import_torch(settings: dict[str, str], libraries: tuple[str, ...]) -> None:
     """Then it is imported once, before workers are forked."""
     assert make_payload(settings, set()).libraries == libraries
+
+
+@pytest.mark.parametrize("items", [[(f"path {i}", i) for i in range(60_000)], ["\N{SNOWMAN}"] * 60_000, [""] * 60_000])
+def test_a_payload_with_large_lists_is_the_same_until_an_item_changes(items: list[Any]) -> None:
+    """Also if the list before it has changed: its columns are in the memory of the payload then."""
+    program = types.SimpleNamespace(first=list(range(60_000)), again=items, items=items)
+    payload = make_payload(program, set())
+    assert make_payload(program, set(), payload) is payload
+
+    program.first[3] = 5
+    changed = make_payload(program, set(), payload)
+    assert changed is not payload
+    assert make_payload(program, set(), changed) is changed
+    found = load_payload(changed.layout, changed.fds())
+    assert found.again is found.items
+    assert (found.first[3], list(found.items)) == (5, items)

@@ -23,8 +23,7 @@ import pytest
 import torch
 
 from antifreeze import NotPicklable
-from antifreeze.payload import bytes_at
-from antifreeze.payload._payload import make_payload
+from antifreeze.payload._payload import bytes_at, make_payload
 
 
 def sent(*parts: Any) -> Any:

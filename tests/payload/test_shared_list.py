@@ -16,7 +16,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antifreeze.payload._shared_list import SentList, SharedList, buffers_of, encode, with_buffers
+from antifreeze.payload._shared_list import SharedList, encode
 
 TEXTS = st.text(st.characters(exclude_categories=("Cs",)))
 VALUES = [TEXTS, st.binary(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), st.booleans()]
@@ -29,13 +29,11 @@ LISTS = ITEMS.flatmap(lambda item: st.lists(item, min_size=1, max_size=20))
 
 
 def shared(items: list[Any]) -> SharedList:
-    """Return what a worker gets: the column travels without its buffers."""
-    column = encode(items)
+    """Return what a worker gets: the arrays of the column travel beside the pickle."""
+    column, buffers = encode(items), list[pickle.PickleBuffer]()
     assert column is not None
-    sent = copy.deepcopy(SentList(with_buffers(column, iter([None] * 99)), len(items)))
-    buffers = [np.ascontiguousarray(buffer).view(np.uint8) for buffer in buffers_of(column)]
-    assert sent.num_buffers == len(buffers)
-    return sent.rebuilt(iter(buffers))  # type: ignore[no-any-return]
+    pickled = pickle.dumps(column, protocol=5, buffer_callback=buffers.append)
+    return SharedList(pickle.loads(pickled, buffers=buffers))  # noqa: S301
 
 
 def types_of(value: Any) -> Any:

@@ -19,7 +19,7 @@ from numpy.random.mtrand import get_bit_generator, set_bit_generator
 
 from antifreeze.core import step_seed
 from antifreeze.worker import _seeding
-from antifreeze.worker._seeding import _memory_of, seed_now, seeded
+from antifreeze.worker._seeding import seed_now, seeded
 
 
 def draw() -> list[float]:
@@ -67,15 +67,13 @@ def test_both_ways_give_the_numbers_of_seeding_by_hand(seed: int, epoch: int, st
     assert inside == numbers_of(lambda: seed_by_hand(step_seed(seed=seed, epoch=epoch, step=step)))
 
 
-@pytest.mark.parametrize("missing", ["_python_memory", "_gauss"])
-def test_what_is_not_found_in_memory_is_asked_for(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_found_in_memory_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another build of Python or NumPy may lay its words out otherwise: the same numbers, and no trace."""
     with seeded(1, 2, 3):
         expected = draw()
     np.random.randn()  # leaves the second of two normal numbers behind
     before = random.getstate(), np.random.get_state(legacy=False), torch.get_rng_state()
-    monkeypatch.setattr(_seeding, missing, None)
-    monkeypatch.setattr(_seeding, "_numpy", (None, None, None))
+    monkeypatch.setattr(_seeding, "_memories", None)
     with seeded(1, 2, 3):
         assert draw() == expected
     assert random.getstate() == before[0]
@@ -85,9 +83,7 @@ def test_what_is_not_found_in_memory_is_asked_for(missing: str, monkeypatch: pyt
 
 def test_the_words_are_found_in_memory() -> None:
     """On the platforms that the tests run on: else a batch without workers would cost twice as much."""
-    assert _seeding._python_memory is not None
-    assert _seeding._gauss is not None
-    assert _memory_of(get_bit_generator()) is not None
+    assert _seeding._memories is not None
 
 
 def test_libraries_do_not_toss_the_same_coins() -> None:
@@ -205,10 +201,15 @@ def test_another_kind_of_generator_gives_way_for_the_block_only() -> None:
     assert draw() == usual
 
 
-def test_the_fast_way_is_in_use() -> None:
-    """If NumPy laid its state out otherwise, blocks would still be right, but take a hundred microseconds more."""
-    assert _memory_of(get_bit_generator()) is not None
-    assert _memory_of(np.random.PCG64()) is None
+def test_a_block_inside_a_block_leaves_no_trace_in_it() -> None:
+    """A dataset may iterate over a loader."""
+    with seeded(1, 2, 3):
+        expected = [draw(), draw()]
+    with seeded(1, 2, 3):
+        first = draw()
+        with seeded(4, 5, 6):
+            draw()
+        assert [first, draw()] == expected
 
 
 def test_blocks_in_threads_one_after_the_other() -> None:

@@ -15,7 +15,7 @@ import torch
 from torch.utils.data._utils import worker as torch_worker
 
 from antifreeze.worker import _worker_info
-from antifreeze.worker._worker_info import asked, get_worker_info, install, reset_asked, update
+from antifreeze.worker._worker_info import asked, install, reset_asked, update
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def _this_is_a_worker() -> Iterator[None]:
     reset_asked()
     yield
     torch_worker._worker_info = None
-    _worker_info._state.infos = []
+    _worker_info._state.facts, _worker_info._state.info = {}, None
     reset_asked()
 
 
@@ -42,7 +42,6 @@ def run(code: str) -> str:
 
 def test_the_trainer_is_no_worker() -> None:
     """Code that asks in the main process gets None."""
-    assert get_worker_info() is None
     assert torch.utils.data.get_worker_info() is None
 
 
@@ -53,14 +52,13 @@ def test_torch_tells_what_was_installed() -> None:
 
     assert isinstance(info, torch_worker.WorkerInfo)
     assert (info.id, info.num_workers, info.seed, info.dataset) == (1, 3, 42, "dataset")
-    assert get_worker_info() is info
 
 
 @pytest.mark.usefixtures("_this_is_a_worker")
 def test_it_looks_like_torchs() -> None:
     """Also printed."""
     plain = torch_worker.WorkerInfo(id=1, num_workers=3, seed=42, dataset="dataset")  # type: ignore[arg-type]
-    info: Any = get_worker_info()
+    info: Any = torch.utils.data.get_worker_info()
 
     assert repr(info) == repr(plain)
     assert type(info).__qualname__ == "WorkerInfo"
@@ -71,7 +69,7 @@ def test_it_looks_like_torchs() -> None:
 @pytest.mark.usefixtures("_this_is_a_worker")
 def test_it_cannot_be_changed_by_user_code() -> None:
     """Torch's cannot either."""
-    info: Any = get_worker_info()
+    info: Any = torch.utils.data.get_worker_info()
 
     with pytest.raises(AttributeError):
         info.id = 3
@@ -101,7 +99,7 @@ def test_other_uses_are_not_noted() -> None:
 @pytest.mark.usefixtures("_this_is_a_worker")
 def test_printing_does_not_hide_an_earlier_question() -> None:
     """Once asked is asked."""
-    info: Any = get_worker_info()
+    info: Any = torch.utils.data.get_worker_info()
     _ = info.id
     repr(info)
 
@@ -111,7 +109,7 @@ def test_printing_does_not_hide_an_earlier_question() -> None:
 @pytest.mark.usefixtures("_this_is_a_worker")
 def test_a_copy_is_torchs_plain_object() -> None:
     """User code may put it into a sample."""
-    info: Any = get_worker_info()
+    info: Any = torch.utils.data.get_worker_info()
     for travelled in (pickle.loads(pickle.dumps(info)), copy.copy(info), copy.deepcopy(info)):  # noqa: S301
         assert type(travelled) is torch_worker.WorkerInfo
         assert (travelled.id, travelled.num_workers, travelled.seed, travelled.dataset) == (1, 3, 42, "dataset")
@@ -121,9 +119,9 @@ def test_a_copy_is_torchs_plain_object() -> None:
 def test_an_epoch_brings_another_dataset_and_seed() -> None:
     """Also into what user code has kept."""
     info: Any = torch.utils.data.get_worker_info()
-    update(seed=43)
+    update(dataset="dataset", seed=43)
     assert (info.seed, info.dataset) == (43, "dataset")
-    update(dataset=None)
+    update(dataset=None, seed=43)
     assert (info.seed, info.dataset) == (43, None)
     assert torch.utils.data.get_worker_info() is info
 
@@ -133,15 +131,16 @@ def test_installing_again_replaces_it() -> None:
     """Once before the dataset is there, and once when it is."""
     install(2, 4, 5, "another")
 
-    assert torch.utils.data.get_worker_info().id == 2
-    assert get_worker_info().dataset == "another"
+    info: Any = torch.utils.data.get_worker_info()
+    assert (info.id, info.dataset) == (2, "another")
 
 
 def test_updating_what_is_not_installed_does_nothing() -> None:
     """The trainer's own process has nothing to tell."""
     update(dataset="x", seed=3)
 
-    assert get_worker_info() is None
+    assert torch.utils.data.get_worker_info() is None
+    assert not _worker_info._state.facts
 
 
 def test_torch_before_2_13_had_another_class(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,11 +165,12 @@ def test_torch_before_2_13_had_another_class(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(torch_worker, "WorkerInfo", WorkerInfo)
     monkeypatch.setattr(torch_worker, "_worker_info", None)
-    monkeypatch.setattr(_worker_info._state, "infos", [])
+    monkeypatch.setattr(_worker_info._state, "facts", {})
+    monkeypatch.setattr(_worker_info._state, "info", None)
     install(1, 3, 42, "dataset")
     reset_asked()
     info: Any = torch.utils.data.get_worker_info()
-    update(seed=43)
+    update(dataset="dataset", seed=43)
 
     assert repr(info) == "WorkerInfo(id=1, num_workers=3, seed=43, dataset=dataset)"
     assert not asked()
@@ -182,41 +182,21 @@ def test_torch_before_2_13_had_another_class(monkeypatch: pytest.MonkeyPatch) ->
 # -- torch is not loaded -------------------------------------------------------------------------------------------
 
 
-def test_without_torch_our_own_function_tells() -> None:
-    """The same attributes, and torch stays out."""
-    code = """
-assert get_worker_info() is None
-install(1, 3, 42, 'dataset')
-info = get_worker_info()
-assert info is not None and info.seed == 42 and info.dataset == 'dataset' and not asked()
-print(info)
-assert not asked()
-assert info.id == 1 and asked()
-reset_asked()
-assert info.num_workers == 3 and asked()
-update(dataset='other', seed=5)
-assert (info.dataset, info.seed) == ('other', 5)
-assert 'torch' not in sys.modules
-"""
-    assert run(code) == "WorkerInfo(id=1, num_workers=3, seed=42, dataset='dataset')"
-
-
 def test_torch_is_told_when_user_code_imports_it() -> None:
     """Without being imported for it, and without a trace in the machinery of imports."""
     code = """
 finders = list(sys.meta_path)
 install(0, 2, 7, 'dataset')
 install(1, 3, 42, 'dataset')
-early = get_worker_info()
-update(seed=43)
+update(dataset='dataset', seed=43)
 import torch.utils.data
 from torch.utils.data._utils import worker
 info = torch.utils.data.get_worker_info()
-assert isinstance(info, worker.WorkerInfo) and get_worker_info() is info and not asked()
+assert isinstance(info, worker.WorkerInfo) and not asked()
 assert (info.id, info.num_workers, info.seed, info.dataset) == (1, 3, 43, 'dataset') and asked()
 reset_asked()
-update(dataset='other')
-assert info.dataset == early.dataset == 'other' and not asked()
+update(dataset='other', seed=43)
+assert info.dataset == 'other' and not asked()
 assert [f for f in sys.meta_path if 'antifreeze' in type(f).__module__] == []
 assert all(f in sys.meta_path for f in finders)
 import inspect

@@ -1,6 +1,6 @@
 """The processes that workers are forked from."""
 
-from antifreeze.forkserver._requests import (
+from antifreeze.forkserver._server import (
     Branch,
     Exited,
     Preload,
@@ -11,8 +11,8 @@ from antifreeze.forkserver._requests import (
     Spawn,
     Spawned,
     Terminate,
+    kill_group,
 )
-from antifreeze.forkserver._server import kill_group
 
 __all__ = [
     "Branch",

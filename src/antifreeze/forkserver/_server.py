@@ -67,22 +67,11 @@ import signal
 import socket
 import sys
 import time
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn
 
 from antifreeze.core import one_line, own_children, own_descriptors, seconds
 from antifreeze.forkserver._fork_safety import why_not_to_fork
-from antifreeze.forkserver._requests import (
-    Branch,
-    Exited,
-    Preload,
-    Preloaded,
-    Prepare,
-    Prepared,
-    Retire,
-    Spawn,
-    Spawned,
-    Terminate,
-)
 from antifreeze.ipc import HEARTBEAT_NBYTES, Channel, Closed, HeartbeatWriter, map_bytes
 
 LINGER_S = seconds(os.environ.get("ANTIFREEZE_FORKSERVER_LINGER_S", ""), 1.5)
@@ -95,19 +84,95 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _LARGE_NBYTES, _KEPT_NBYTES = 32 << 20, 64 << 20
 
 
+# -- messages between the trainer and the servers --------------------------------------------------------------------
+
+
+class Preload(NamedTuple):
+    """Trainer to fork server: import libraries that all workers need, and answer ``Preloaded``."""
+
+    modules: tuple[str, ...]
+
+
+class Branch(NamedTuple):
+    """Trainer to any server: fork another server. Its channel and stack file are sent with the message."""
+
+    token: int
+    name: str
+
+
+class Prepare(NamedTuple):
+    """Trainer to a branch: take over the environment, import modules, load a payload; answer ``Prepared``.
+
+    The payload's descriptors are sent with the message.
+    """
+
+    environment: Any
+    modules: tuple[str, ...]
+    payload: Any = None
+
+
+class Spawn(NamedTuple):
+    """Trainer to any server: fork a worker. Its channel, heartbeat and stack file are sent with the message."""
+
+    token: int
+    slot: int
+
+
+class Terminate(NamedTuple):
+    """Trainer to any server: kill a process that it has forked, at once or after a grace period."""
+
+    token: int
+    grace_s: float
+
+
+class Retire(NamedTuple):
+    """Trainer to a branch: fork nothing more, and exit after the last forked process has exited."""
+
+
+class Preloaded(NamedTuple):
+    """Fork server to trainer: the requested libraries are imported."""
+
+
+class Prepared(NamedTuple):
+    """Branch to trainer: the requested modules and payload are loaded, or why they are not."""
+
+    failure: Any
+    """The error that user code raised while the payload was loaded, or None."""
+    unsafe: str
+    """Why this process must not be forked; "" if it can be."""
+    seconds: float
+
+
+class Spawned(NamedTuple):
+    """Server to trainer: a process was forked."""
+
+    token: int
+    pid: int
+
+
+class Exited(NamedTuple):
+    """Server to trainer: a forked process has exited. Negative codes are signals, as in ``subprocess``."""
+
+    token: int
+    pid: int
+    code: int
+
+
+# -- a process --------------------------------------------------------------------------------------------------------
+
+
 def main(fd: int, owner_pid: int) -> NoReturn:
     """Run as the fork server until the owner exits, or until it has been idle for a while."""
     server = _Server(Channel(socket.socket(fileno=fd)), owner_pid, is_root=True)
-    adopt_orphans()
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     end_with_parent(owner_pid, signal.SIGCONT)
-    name_process("af-forkserver")
+    _prctl(_PR_SET_NAME, b"af-forkserver")
     server.run()
 
 
-def load(modules: tuple[str, ...]) -> None:
-    """Import what workers will need. Nothing is called, so no thread is started and no lock is taken."""
-    import_modules((*modules, "antifreeze.worker"))
-    gc.freeze()
+def _prctl(option: int, value: object) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def import_modules(names: tuple[str, ...]) -> None:
@@ -121,39 +186,14 @@ def end_with_parent(parent_pid: int, number: int = signal.SIGKILL) -> None:
     """Make the kernel kill this process when its parent exits, even if it is stopped or holds the interpreter lock.
 
     With another signal than SIGKILL, the handler of that signal has to end the process.
-
-    The kernel sends the signal when the parent's *thread* that started this process exits: in the trainer that is the
-    supervisor, which runs as long as the fork server; the fork server has one thread.
     """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+    # Assumption: the parent's thread that started this process lives as long as the parent: the kernel sends the signal
+    # when that thread exits. In the trainer it is the supervisor, which runs as long as the fork server, and the latter
+    # has one thread.
+    _prctl(_PR_SET_PDEATHSIG, number)
+    # Order: after the request. A parent that exited before it has sent no signal, and is noticed here.
     if os.getppid() != parent_pid:
         os._exit(0)
-
-
-def adopt_orphans() -> None:
-    """Make this process a subreaper: the parent of all orphans among its descendants."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def keep_freed_memory() -> None:
-    """Make the allocator keep the memory of freed large arrays: getting fresh pages costs more than filling them."""
-    if sys.platform == "linux" and hasattr(_libc := ctypes.CDLL(None), "mallopt"):
-        _libc.mallopt(_M_MMAP_THRESHOLD, _LARGE_NBYTES)
-        _libc.mallopt(_M_TRIM_THRESHOLD, _KEPT_NBYTES)
-
-
-def use_precise_timers() -> None:
-    """Make sleeps and timeouts precise: by default the kernel may delay them, to wake several at once."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
-
-
-def name_process(name: str) -> None:
-    """Set the process name that ``top`` shows."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
 
 
 class _Server:
@@ -205,7 +245,9 @@ class _Server:
 
     def _handle(self, message: Any, fds: list[int]) -> None:
         if isinstance(message, Preload):
-            load(message.modules)
+            # Order: nothing is called, so no thread is started and no lock is taken before the first fork.
+            import_modules((*message.modules, "antifreeze.worker"))
+            gc.freeze()
             self._idle_since_s = time.monotonic()
             self._channel.send_nowait(Preloaded())
         elif isinstance(message, Prepare):
@@ -266,7 +308,7 @@ class _Server:
         try:
             os.setpgid(0, 0)  # so that its subprocesses can be killed with it
             end_with_parent(parent)
-            adopt_orphans()
+            _prctl(_PR_SET_CHILD_SUBREAPER, 1)
             signal.set_wakeup_fd(-1)
             for number in (signal.SIGCHLD, signal.SIGCONT):
                 signal.signal(number, signal.SIG_DFL)
@@ -293,13 +335,13 @@ class _Server:
                 return
             if pid == 0:
                 return
-            _kill_programs_of(pid)
+            _kill(os.killpg, pid)
             if pid in self._programs:  # it may have left a daemon behind, of the same origin
                 self._programs.remove(pid)
                 self._programs.update(self._unknown_children())
                 continue
             for orphan in self._unknown_children():
-                _kill_process(orphan)
+                _kill(os.kill, orphan)
             token = self._tokens.pop(pid, None)
             if token is None:
                 continue  # an orphan, or the branch of a branch that was killed
@@ -328,10 +370,10 @@ class _Server:
         while self._is_root and time.monotonic() < end_s:
             # Order: killed processes leave their children to us; these are killed and reaped in a later turn.
             for pid in own_children():
-                _kill_process(pid)
+                _kill(os.kill, pid)
             try:
                 while reaped := os.waitpid(-1, os.WNOHANG)[0]:
-                    _kill_programs_of(reaped)
+                    _kill(os.killpg, reaped)
             except ChildProcessError:
                 return
             time.sleep(0.001)
@@ -349,7 +391,7 @@ def _branch(name: str, channel: int, stacks: int, *streams: int, owner_pid: int,
     from antifreeze.worker import DUMP_SIGNAL
 
     _write_to(streams)
-    name_process(name)
+    _prctl(_PR_SET_NAME, name.encode())
     faulthandler.enable(stacks)
     faulthandler.register(DUMP_SIGNAL, stacks)
     _Server(Channel(socket.socket(fileno=channel)), owner_pid, is_root=False, program=program).run()
@@ -360,10 +402,14 @@ def _work(slot: int, channel: int, board: int, stacks: int, *streams: int, progr
     from antifreeze.worker import run
 
     _write_to(streams)
-    name_process(f"af-worker-{slot}")
+    _prctl(_PR_SET_NAME, f"af-worker-{slot}".encode())
     gc.enable()
-    keep_freed_memory()
-    use_precise_timers()
+    # The allocator keeps the memory of freed large arrays: getting fresh pages costs more than filling them.
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
+        libc.mallopt(_M_MMAP_THRESHOLD, _LARGE_NBYTES)
+        libc.mallopt(_M_TRIM_THRESHOLD, _KEPT_NBYTES)
+    # Sleeps and timeouts are precise. By default the kernel may delay them, to wake several processes at once.
+    _prctl(_PR_SET_TIMERSLACK, 1)
     run(Channel(socket.socket(fileno=channel)), HeartbeatWriter(map_bytes(board, HEARTBEAT_NBYTES)), stacks, program)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
@@ -379,20 +425,14 @@ def _write_to(streams: tuple[int, ...]) -> None:
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a worker may be killed at any moment
 
 
-def _kill_programs_of(pid: int) -> None:
-    """Kill the process group of a reaped process: its ID stays valid as long as the group has a member."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
-
-
 def kill_group(pid: int) -> None:
     """Kill a worker and its process group."""
-    for kill in (os.killpg, os.kill):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            kill(pid, signal.SIGKILL)
+    _kill(os.killpg, pid)
+    _kill(os.kill, pid)
 
 
-def _kill_process(pid: int) -> None:
-    """Kill one process. A child that was not reaped keeps its process ID, so no other process can be hit."""
+def _kill(kill: Callable[[int, int], None], pid: int) -> None:
+    # A child that was not reaped keeps its process ID, and the ID of a reaped one stays that of its group while the
+    # group has a member. So no other process can be hit.
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, signal.SIGKILL)
+        kill(pid, signal.SIGKILL)

@@ -1,9 +1,7 @@
 """Messages and shared memory between processes."""
 
-from antifreeze.ipc._anonymous_memory import Bytes, create, map_bytes
 from antifreeze.ipc._channel import Channel, Closed, pair
-from antifreeze.ipc._codec import Packed, dump, fingerprint, pack, unpack, unshare
-from antifreeze.ipc._file_mappings import FilePart, Mappings, map_part, reduce_memmap, reduce_mmap
+from antifreeze.ipc._codec import Packed, dump, fingerprint, is_found, pack, unpack, unshare
 from antifreeze.ipc._heartbeat import (
     HEARTBEAT_NBYTES,
     Heartbeat,
@@ -13,6 +11,16 @@ from antifreeze.ipc._heartbeat import (
     Stage,
     positions_of,
     repr_of,
+)
+from antifreeze.ipc._mapped_memory import (
+    Bytes,
+    FilePart,
+    Mappings,
+    create,
+    map_bytes,
+    map_part,
+    reduce_memmap,
+    reduce_mmap,
 )
 from antifreeze.ipc._segments import Inbox, Opened, Outbox, Piece, SegmentUpdate
 from antifreeze.ipc._tensors import is_tensor, reduce_tensor, tensor_of
@@ -38,6 +46,7 @@ __all__ = [
     "create",
     "dump",
     "fingerprint",
+    "is_found",
     "is_tensor",
     "map_bytes",
     "map_part",

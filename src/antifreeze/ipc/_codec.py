@@ -56,7 +56,7 @@ class _ClassPickler(_Pickler):
     """
 
     def reducer_override(self, obj: Any) -> Any:
-        if type(obj) is FunctionType and "<" not in obj.__qualname__ and not _is_found(obj):
+        if type(obj) is FunctionType and "<" not in obj.__qualname__ and not is_found(obj):
             return _load_function, (obj.__module__, obj.__qualname__)
         if isinstance(obj, type) and obj.__module__ != "builtins":
             if obj not in _classes:
@@ -70,8 +70,8 @@ def _load_class(blob: bytes) -> Any:
     return pickle.loads(blob)  # noqa: S301  made by our own process a moment ago
 
 
-def _is_found(function: FunctionType) -> bool:
-    """Return True if the module of a function has it under its name."""
+def is_found(function: Any) -> bool:
+    """Return True if the module of a function or class has it under its name."""
     try:
         return attrgetter(function.__qualname__)(sys.modules[function.__module__]) is function
     except (KeyError, AttributeError):

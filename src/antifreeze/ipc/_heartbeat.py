@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any, NamedTuple
 
-from antifreeze.ipc._anonymous_memory import Bytes
+from antifreeze.ipc._mapped_memory import Bytes
 
 _RECORD = struct.Struct("@qd4qd2q")
 _NAME_START = 80
@@ -112,7 +112,13 @@ class HeartbeatWriter:
         """Record the sample that begins now."""
         now_s = self._end()
         self._sample, self._indices, self._first, self._begun_s = sample, None, position, now_s
-        self._write(now_s, stage, step, self._number(sample), position)
+        if type(sample) is int and 0 <= sample < _MAX_SAMPLE:
+            number = sample
+        else:
+            name = repr_of(sample).encode(errors="replace")[:_NAME_NBYTES]
+            self._memory[_NAME_START : _NAME_START + len(name) + 1] = name + b"\0"
+            number = _BY_NAME
+        self._write(now_s, stage, step, number, position)
 
     def samples(self, stage: Stage, step: int, indices: Iterable[Any], skip: Container[int] = ()) -> Iterator[Any]:
         """Yield the samples of a batch, except at the positions ``skip``, and record each as it begins.
@@ -178,15 +184,6 @@ class HeartbeatWriter:
             if self._indices is not None:
                 sample = next(itertools.islice(self._indices, max(0, position), None), position)
             self._slowest, self._slowest_s = Slowest(position, sample, took_s, others), took_s
-
-    def _number(self, sample: object) -> int:
-        """Return the sample if it is a number; otherwise record its name."""
-        return sample if type(sample) is int and 0 <= sample < _MAX_SAMPLE else self._named(sample)
-
-    def _named(self, sample: object) -> int:
-        name = repr_of(sample).encode(errors="replace")[:_NAME_NBYTES]
-        self._memory[_NAME_START : _NAME_START + len(name) + 1] = name + b"\0"
-        return _BY_NAME
 
     def take_slowest(self) -> Slowest | None:
         """Return the slowest sample of all, if it was recorded since the last call."""

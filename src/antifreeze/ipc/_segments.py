@@ -30,6 +30,7 @@ tensors made without a copy keep the leased array alive (see ``lease``).
 
 from __future__ import annotations
 
+import functools
 import os
 import weakref
 from collections import deque
@@ -38,7 +39,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from antifreeze.ipc._anonymous_memory import Bytes, create, lease, map_bytes, rounded
+from antifreeze.ipc._mapped_memory import Bytes, create, lease, map_bytes, rounded
 
 _MAX_FREE = 8
 _MAX_FREE_NBYTES = 64 << 20
@@ -235,7 +236,8 @@ class Inbox:
             array = leased.get(number)
             if array is None:
                 array = leased[number] = lease(self._segments[number])
-                self._leases[number] = weakref.ref(array, _Return(self._leases, self._done, number))
+                give_back = functools.partial(_return, self._leases, self._done, number)
+                self._leases[number] = weakref.ref(array, give_back)
             views.append(array[start : start + nbytes])
         # A user who keeps every batch would have a mapping for each, and the kernel allows about 65,000.
         return [np.array(view) for view in views] if crowded else views
@@ -252,14 +254,7 @@ class Inbox:
         return done
 
 
-class _Return:
-    """Callback for the last view of a segment. Does not reference the inbox, which may be gone by then."""
-
-    __slots__ = ("_done", "_leases", "_number")
-
-    def __init__(self, leases: dict[int, weakref.ref[Bytes]], done: deque[int], number: int) -> None:
-        self._leases, self._done, self._number = leases, done, number
-
-    def __call__(self, _: object) -> None:
-        self._leases.pop(self._number, None)
-        self._done.append(self._number)
+def _return(leases: dict[int, weakref.ref[Bytes]], done: deque[int], number: int, _: object) -> None:
+    """Called with the last view of a segment. Does not reference the inbox, which may be gone by then."""
+    leases.pop(number, None)
+    done.append(number)

@@ -1,31 +1,25 @@
 """What a worker is started with: dataset, functions and settings, pickled once."""
 
 from antifreeze.payload._modules import own_sources, when_imported
-from antifreeze.payload._payload import Payload, PayloadLayout, bytes_at, make_payload
-from antifreeze.payload._pickler import dump_replacement, registered
-from antifreeze.payload._process_local import received_handles, shared_handles
+from antifreeze.payload._payload import Payload, PayloadLayout, load_payload, make_payload
+from antifreeze.payload._pickler import find_patches
+from antifreeze.payload._process_local import shared_handles
 from antifreeze.payload._reopen import has_deferred, loading_for_forks, reopened_fds, run_reopeners
-from antifreeze.payload._replacements import Patch, find_replacements, packed
+from antifreeze.payload._replacements import Patch
 from antifreeze.payload._settings import Settings, gather_settings, set_logs, take_over
-from antifreeze.payload._shared_list import SharedList
 
 __all__ = [
     "Patch",
     "Payload",
     "PayloadLayout",
     "Settings",
-    "SharedList",
-    "bytes_at",
-    "dump_replacement",
-    "find_replacements",
+    "find_patches",
     "gather_settings",
     "has_deferred",
+    "load_payload",
     "loading_for_forks",
     "make_payload",
     "own_sources",
-    "packed",
-    "received_handles",
-    "registered",
     "reopened_fds",
     "run_reopeners",
     "set_logs",

@@ -8,34 +8,31 @@ same in a worker (an open transaction, a file open for writing, a cursor with un
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
 import importlib
+import operator
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from antifreeze.core import NotPicklable
-from antifreeze.payload._reopen import PER_WORKER, open_in_worker
+from antifreeze.payload._reopen import PER_WORKER, check_identity, identity_of, open_in_worker
 
 Reduce = Callable[[Any], Any]
 
 
-def _identity(path: str) -> tuple[int, int]:
-    status = Path(path).stat()
-    return status.st_dev, status.st_ino
-
-
-def _check(path: str, identity: tuple[int, int]) -> None:
-    if _identity(path) != identity:
-        raise FileNotFoundError(errno.ENOENT, "the file that the dataset has open was replaced", path)
-
-
 def _rejected(problem: str, hint: str) -> NotPicklable:
     return NotPicklable(problem, hint=hint, path="")
+
+
+def _make(kind: Any, open_handle: Callable[..., None], *facts: Any) -> Any:
+    """Return an object whose handle is opened in the worker."""
+    made = kind.__new__(kind)
+    open_in_worker(functools.partial(open_handle, made, *facts))
+    return made
 
 
 # -- SQLite --------------------------------------------------------------------------------------------------------
@@ -61,19 +58,13 @@ class _Sqlite(NamedTuple):
     options: dict[str, Any] = {}  # noqa: RUF012  it is not changed
 
 
-def sqlite_reducers(sqlite3: Any) -> Iterator[tuple[type, Reduce]]:
-    """Yield the handle types of SQLite and their reducers."""
-    yield sqlite3.Connection, _reduce_connection
-    yield sqlite3.Cursor, _reduce_cursor
-
-
 def _reduce_connection(connection: Any) -> Any:
     """Return how to reconnect: to the same files, and to copies of in-memory databases."""
     state = {name: getattr(connection, name) for name in ("row_factory", "text_factory")}
     members = dict(getattr(connection, "__dict__", {}))
     facts = _sqlite_facts(connection)
     # Order: factories may refer to the dataset, so they are set when the connection is known to the pickle.
-    return _make_connection, (type(connection), facts), (state, members), None, None, _set_connection
+    return _make, (type(connection), _connect, facts), (state, members), None, None, _set_connection
 
 
 def _sqlite_facts(connection: Any) -> _Sqlite:
@@ -113,7 +104,7 @@ def _asked(cursor: Any, statement: str) -> list[Any]:
 
 def _database(connection: Any, ask: Callable[[str], list[Any]], name: str, path: str) -> _Database:
     if path:
-        return _Database(name, path, _identity(path), b"")
+        return _Database(name, path, identity_of(path), b"")
     quoted = name.replace('"', '""')
     (num_objects,) = ask(f'SELECT count(*) FROM "{quoted}".sqlite_master')[0]  # noqa: S608  a name that it reported
     if name == "temp" and num_objects:
@@ -152,12 +143,6 @@ def _detected_types(sqlite3: Any, ask: Callable[[str], list[Any]]) -> int:
     return sum(seen)
 
 
-def _make_connection(kind: Any, facts: _Sqlite) -> Any:
-    connection = kind.__new__(kind)
-    open_in_worker(functools.partial(_connect, connection, facts))
-    return connection
-
-
 def _connect(connection: Any, facts: _Sqlite) -> None:
     from urllib.parse import quote  # which few workers need
 
@@ -172,7 +157,7 @@ def _connect(connection: Any, facts: _Sqlite) -> None:
     cursor = sqlite3.Cursor(connection)
     for found in facts.databases:
         if found.identity is not None:
-            _check(found.path, found.identity)
+            check_identity(found.path, found.identity)
         if found.name not in ("main", "temp"):
             cursor.execute("ATTACH ? AS ?", (found.path or ":memory:", found.name))
         if found.content:
@@ -185,12 +170,8 @@ def _set_connection(connection: Any, state: tuple[dict[str, Any], dict[str, Any]
     factories, members = state
     if members:
         connection.__dict__.update(members)
-    open_in_worker(functools.partial(_set_factories, connection, factories))
-
-
-def _set_factories(connection: Any, factories: dict[str, Any]) -> None:
     for name, value in factories.items():
-        setattr(connection, name, value)
+        open_in_worker(functools.partial(setattr, connection, name, value))
 
 
 def _reduce_cursor(cursor: Any) -> Any:
@@ -200,18 +181,13 @@ def _reduce_cursor(cursor: Any) -> Any:
             "the sqlite3.Cursor has run a query: its remaining rows would be lost",
             "keep the connection, and call connection.execute() in the worker",
         )
-    return _make_cursor, (type(cursor), cursor.connection, cursor.arraysize)
+    return _make, (type(cursor), _begin_cursor, cursor.connection, cursor.arraysize)
 
 
-def _make_cursor(kind: Any, connection: Any, arraysize: int) -> Any:
-    cursor = kind.__new__(kind)
-
-    def begin() -> None:
-        importlib.import_module("sqlite3").Cursor.__init__(cursor, connection)
-        cursor.arraysize, cursor.row_factory = arraysize, connection.row_factory
-
-    open_in_worker(begin)
-    return cursor
+def _begin_cursor(cursor: Any, connection: Any, arraysize: int) -> None:
+    importlib.import_module("sqlite3").Cursor.__init__(cursor, connection)
+    cursor.arraysize = arraysize
+    cursor.row_factory = connection.row_factory
 
 
 # -- HDF5 ----------------------------------------------------------------------------------------------------------
@@ -227,15 +203,6 @@ class _H5File(NamedTuple):
     options: tuple[tuple[str, Any], ...]
 
 
-def h5py_reducers(h5py: Any) -> Iterator[tuple[type, Reduce]]:
-    """Yield the handle types of h5py and their reducers."""
-    yield h5py.Group, _reduce_h5  # a File is one
-    yield h5py.Dataset, _reduce_h5
-    yield h5py.AttributeManager, _reduce_h5_attributes
-    for kind in (h5py.h5f.FileID, h5py.h5g.GroupID, h5py.h5d.DatasetID, h5py.h5a.AttrID):
-        yield kind, _refuse_h5_id
-
-
 def _reduce_h5(found: Any) -> Any:
     if not found:
         return _make_closed_h5, (type(found),)
@@ -245,7 +212,7 @@ def _reduce_h5(found: Any) -> Any:
     if name is None and not isinstance(found, h5py.File):
         raise _rejected("the h5py object has no name by which a worker could find it", _H5_HINT)
     own = {key: value for key, value in vars(found).items() if not key.startswith("_")}
-    return _make_h5, (type(found), file, name), own or None
+    return _make, (type(found), _open_h5, file, name), own or None
 
 
 def _h5_file(file: Any) -> _H5File:
@@ -274,7 +241,7 @@ def _h5_file(file: Any) -> _H5File:
     real = path % 0 if driver == "family" else path
     if not Path(real).exists():
         raise _rejected(f"the h5py file {path} does not exist any more", _H5_HINT)
-    return _H5File(path, _identity(real), tuple(options.items()))
+    return _H5File(path, identity_of(real), tuple(options.items()))
 
 
 def _reduce_h5_attributes(found: Any) -> Any:
@@ -282,7 +249,7 @@ def _reduce_h5_attributes(found: Any) -> Any:
     name = h5py.h5i.get_name(found._id)
     if name is None:
         raise _rejected("the h5py object of these attributes has no name by which a worker could find it", _H5_HINT)
-    return _make_h5_attributes, (_h5_file(h5py.File(found._id)), name)
+    return _make, (type(found), _open_h5_attributes, _h5_file(h5py.File(found._id)), name)
 
 
 def _refuse_h5_id(found: Any) -> Any:
@@ -292,16 +259,10 @@ def _refuse_h5_id(found: Any) -> Any:
     )
 
 
-def _make_h5(kind: Any, file: _H5File, name: str | None) -> Any:
-    made = kind.__new__(kind)
-    open_in_worker(functools.partial(_open_h5, made, file, name))
-    return made
-
-
 def _open_h5(made: Any, file: _H5File, name: str | None) -> None:
     h5py: Any = importlib.import_module("h5py")
     if name is None:
-        _check(file.path % 0 if dict(file.options)["driver"] == "family" else file.path, file.identity)
+        check_identity(file.path % 0 if dict(file.options)["driver"] == "family" else file.path, file.identity)
         h5py.File.__init__(made, file.path, "r", **dict(file.options))
     elif isinstance(made, h5py.Dataset):
         h5py.Dataset.__init__(made, _whole(file)[name].id, readonly=True)
@@ -312,17 +273,11 @@ def _open_h5(made: Any, file: _H5File, name: str | None) -> None:
 @functools.cache
 def _whole(file: _H5File) -> Any:
     """Return the file in which the groups and datasets of this process are looked up."""
-    h5py: Any = importlib.import_module("h5py")
-    made = h5py.File.__new__(h5py.File)
-    _open_h5(made, file, None)
-    return made
+    return _make(importlib.import_module("h5py").File, _open_h5, file, None)
 
 
-def _make_h5_attributes(file: _H5File, name: bytes) -> Any:
-    h5py: Any = importlib.import_module("h5py")
-    made = h5py.AttributeManager.__new__(h5py.AttributeManager)
-    open_in_worker(lambda: h5py.AttributeManager.__init__(made, _whole(file)[name]))
-    return made
+def _open_h5_attributes(made: Any, file: _H5File, name: bytes) -> None:
+    importlib.import_module("h5py").AttributeManager.__init__(made, _whole(file)[name])
 
 
 def _make_closed_h5(kind: Any) -> Any:
@@ -340,48 +295,45 @@ _MAX_DBS = 128
 """Maximum number of named databases, which an environment does not report; the memory for these is small."""
 
 
-class LmdbHandles:
-    """The environments in a pickle so far: a transaction does not report which one it belongs to."""
+def lmdb_reducers(environments: list[Any]) -> dict[str, Reduce]:
+    """Return the handle types of LMDB and their reducers, which share the environments of one pickle."""
+    return {
+        "Environment": functools.partial(_reduce_environment, environments),
+        "Transaction": functools.partial(_reduce_transaction, environments),
+        "_Database": _refuse_database,
+    }
 
-    def __init__(self) -> None:
-        self._environments: list[Any] = []
 
-    def reducers(self, lmdb: Any) -> Iterator[tuple[type, Reduce]]:
-        """Yield the handle types of LMDB and their reducers."""
-        yield lmdb.Environment, self._environment
-        yield lmdb.Transaction, self._transaction
-        yield lmdb._Database, _refuse_database
+def _reduce_environment(environments: list[Any], environment: Any) -> Any:
+    lmdb: Any = sys.modules["lmdb"]
+    if type(environment) is not lmdb.Environment:
+        return NotImplemented  # how to create one of a subclass is not known
+    try:
+        path, flags = str(Path(environment.path()).absolute()), environment.flags()
+    except lmdb.Error as error:
+        raise _rejected(f"the lmdb.Environment is closed: {error}", "set it to None") from error
+    environments.append(environment)
+    options = {"map_size": environment.info()["map_size"], "max_readers": environment.max_readers(), **flags}
+    data = str(Path(path, "data.mdb")) if flags["subdir"] else path
+    return _make_environment, (path, (data, identity_of(data)), options)
 
-    def _environment(self, environment: Any) -> Any:
-        lmdb: Any = sys.modules["lmdb"]
-        if type(environment) is not lmdb.Environment:
-            return NotImplemented  # how to create one of a subclass is not known
-        try:
-            path, flags = str(Path(environment.path()).absolute()), environment.flags()
-        except lmdb.Error as error:
-            raise _rejected(f"the lmdb.Environment is closed: {error}", "set it to None") from error
-        self._environments.append(environment)
-        options = {"map_size": environment.info()["map_size"], "max_readers": environment.max_readers(), **flags}
-        data = str(Path(path, "data.mdb")) if flags["subdir"] else path
-        return _make_environment, (path, (data, _identity(data)), options)
 
-    def _transaction(self, transaction: Any) -> Any:
-        """Return how to restart a read transaction: it sees the contents at the start of the worker."""
-        lmdb: Any = sys.modules["lmdb"]
-        for environment in self._environments:
-            main = environment.open_db()
-            with contextlib.suppress(lmdb.Error):  # it belongs to another environment, or has ended
-                is_main = transaction.stat(main) == transaction.stat()
-                if not is_main or transaction.id() > environment.info()["last_txnid"]:
-                    break
-                with transaction.cursor() as cursor:
-                    buffers = cursor.first() and not isinstance(cursor.key(), bytes)
-                return _begin, (environment, buffers)
-        raise _rejected(
-            "an lmdb.Transaction must read the main database of an environment that is an earlier "
-            "attribute of the dataset",
-            _LMDB_HINT,
-        )
+def _reduce_transaction(environments: list[Any], transaction: Any) -> Any:
+    """Return how to restart a read transaction: it sees the contents at the start of the worker."""
+    lmdb: Any = sys.modules["lmdb"]
+    for environment in environments:
+        main = environment.open_db()
+        with contextlib.suppress(lmdb.Error):  # it belongs to another environment, or has ended
+            is_main = transaction.stat(main) == transaction.stat()
+            if not is_main or transaction.id() > environment.info()["last_txnid"]:
+                break
+            with transaction.cursor() as cursor:
+                buffers = cursor.first() and not isinstance(cursor.key(), bytes)
+            return operator.methodcaller("begin", buffers=buffers), (environment,)
+    raise _rejected(
+        "an lmdb.Transaction must read the main database of an environment that is an earlier attribute of the dataset",
+        _LMDB_HINT,
+    )
 
 
 def _refuse_database(_: Any) -> Any:
@@ -389,12 +341,18 @@ def _refuse_database(_: Any) -> Any:
 
 
 def _make_environment(path: str, data: tuple[str, tuple[int, int]], options: dict[str, Any]) -> Any:
-    _check(*data)
+    check_identity(*data)
     return importlib.import_module("lmdb").Environment(path, max_dbs=_MAX_DBS, create=False, **options)
 
 
-def _begin(environment: Any, buffers: bool) -> Any:
-    return environment.begin(buffers=buffers)
-
-
 PER_WORKER[_make_environment] = "an lmdb environment"
+DATABASES: dict[str, dict[str, Reduce]] = {
+    "sqlite3": {"Connection": _reduce_connection, "Cursor": _reduce_cursor},
+    "h5py": {
+        "Group": _reduce_h5,  # a File is one
+        "Dataset": _reduce_h5,
+        "AttributeManager": _reduce_h5_attributes,
+        **dict.fromkeys(("h5f.FileID", "h5g.GroupID", "h5d.DatasetID", "h5a.AttrID"), _refuse_h5_id),
+    },
+}
+"""The handle types of each library and their reducers."""

@@ -1,4 +1,9 @@
-"""Modules: which are the user's, which need torch, and callbacks for when one is imported."""
+"""Modules and objects of the user: reads what they hold without running their code, and acts when one is imported.
+
+``getattr``, ``hasattr``, ``isinstance`` and ``vars`` run properties, ``__getattr__``, ``__getattribute__`` and
+``__class__`` of the object: a deprecated attribute warns, a lazy module is imported, a dead proxy raises. The functions
+of the first part read only what is stored.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +13,69 @@ import importlib.machinery
 import os
 import sys
 import sysconfig
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from types import BuiltinFunctionType, FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
 from typing import TYPE_CHECKING, Any
-
-from antifreeze.payload._inspection import class_members, module_members
 
 if TYPE_CHECKING:
     from importlib.abc import Loader  # takes ten times as long to import as this module
 
+_NOTHING = object()
+_STORED = (GetSetDescriptorType, MemberDescriptorType)
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _INSTALLED = ("site-packages", "dist-packages")
 _MAX_MODULES = 500
 _NOT_EXAMINED = sys.stdlib_module_names | {"antifreeze"}
 """Torch patches its functions into the standard library."""
+
+# Not wrapped in functions: they are called for every module and class.
+class_members: Callable[[type], Mapping[str, Any]] = vars(type)["__dict__"].__get__
+"""Return the members that a class itself defines."""
+module_members: Callable[[ModuleType], dict[str, Any]] = class_members(ModuleType)["__dict__"].__get__
+"""Return the members of a module, whether it is loaded or only prepared for lazy loading."""
+
+
+def owner_of(module: ModuleType, name: str) -> tuple[Any, str]:
+    """Return the module or the class that has a variable, and its name there. ``name`` may be ``Class.name``."""
+    kind, _, attribute = name.rpartition(".")
+    return (module_members(module)[kind] if kind else module), attribute
+
+
+def members_of(owner: Any) -> Mapping[str, Any]:
+    """Return the members of a module or a class."""
+    return module_members(owner) if isinstance(owner, ModuleType) else class_members(owner)
+
+
+def find_in_class(kind: type, name: str) -> Any:
+    """Return what a class or its bases define under a name, or None."""
+    return next(
+        (found for base in kind.__mro__ if (found := class_members(base).get(name, _NOTHING)) is not _NOTHING), None
+    )
+
+
+def attributes(value: object) -> dict[str, Any]:
+    """Return the ``__dict__`` of an object, as it is stored; empty if it has none, or pretends to have one."""
+    way = find_in_class(type(value), "__dict__")
+    found = way.__get__(value) if type(way) in _STORED else None
+    return found if isinstance(found, dict) else {}
+
+
+def slots(value: object) -> Iterator[tuple[str, Any]]:
+    """Yield the attributes of an object that are stored in slots and are set."""
+    for base in type(value).__mro__:
+        if "__slots__" not in class_members(base):
+            continue
+        for name, way in class_members(base).items():
+            if type(way) is MemberDescriptorType:
+                try:
+                    yield name, way.__get__(value)
+                except AttributeError:
+                    continue
+
+
+# -- which are the user's, and which need torch ----------------------------------------------------------------------
 
 
 def needs_torch(names: Iterable[str]) -> bool:
@@ -112,6 +164,18 @@ def when_imported(name: str, act: Callable[[], None]) -> None:
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
     _finder.acts.setdefault(name, []).append(act)
+
+
+def apply_latest(applied: dict[Any, Any], key: Any, module: str, value: Any, act: Callable[[Any], None]) -> None:
+    """Call ``act`` with a value as soon as a module is imported, unless it was applied before or is superseded then."""
+
+    def act_on_latest() -> None:
+        if applied.get(key) is value:
+            act(value)
+
+    if applied.get(key) != value:
+        applied[key] = value
+        when_imported(module, act_on_latest)
 
 
 class _Finder:

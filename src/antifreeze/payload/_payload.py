@@ -5,13 +5,11 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import io
-import itertools
 import os
 import pickle
 import sys
-from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,10 +17,9 @@ import numpy as np
 from antifreeze.core import get_logger
 from antifreeze.ipc import Bytes, FilePart, Mappings, create, map_bytes, map_part
 from antifreeze.payload._modules import needs_torch
-from antifreeze.payload._pickler import Lists, Pickler, registered, spawning
-from antifreeze.payload._process_local import HandleTransfer
-from antifreeze.payload._shared_list import SentList
-from antifreeze.payload._unpicklable import explained
+from antifreeze.payload._pickler import Pickler, TakenList, explained, registered
+from antifreeze.payload._process_local import HandleTransfer, received_handles
+from antifreeze.payload._shared_list import SharedList, with_arrays
 
 logger = get_logger()
 
@@ -54,27 +51,54 @@ class PayloadLayout(NamedTuple):
     """Where a program is. The descriptors of the payload and of transferred handles are sent with the message."""
 
     pieces: list[BytesAt]
-    """The program's pickle, then its buffers, then those of large lists."""
-    lists: list[SentList]
+    """The program's pickle, then its buffers."""
     tracker: int
     """Index of the handle of the trainer's resource tracker; -1 if it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A pickled program, before its buffers are copied. Two are equal if they differ at most in their buffers."""
+
+    buffers: list[Any] = field(compare=False)
+    """Its pickle, then its out-of-band buffers."""
+    pieces: list[BytesAt]
+    nbytes: int
+    lists: list[TakenList] = field(compare=False)
+    libraries: tuple[str, ...]
+    modules: tuple[str, ...]
+    handles: list[Any]
+    per_worker_reason: str
+    """Why each worker has to load this itself, as a sentence; "" if a template process can."""
+    rebuilt: tuple[str, ...]
+    """Names of the types that workers rebuild in a way of ours."""
 
 
 class Payload:
     """What every worker of a loader is started with. Closes its memory when it is no longer referenced."""
 
-    def __init__(
-        self, fd: int, layout: PayloadLayout, transfer: HandleTransfer, modules: tuple[str, ...], found: _Found
-    ) -> None:
-        self.fd, self.layout, self.modules = fd, layout, modules
+    def __init__(self, fd: int, tracker: int, transfer: HandleTransfer, found: _Found) -> None:
+        self.fd = fd
+        self.layout = PayloadLayout(found.pieces, tracker)
         self.libraries = found.libraries
+        self.modules = found.modules
         self.per_worker_reason = found.per_worker_reason
-        """Why each worker has to load this itself, as a sentence; "" if a template process can."""
         self.rebuilt = found.rebuilt
-        """Names of the types that workers rebuild in a way of ours."""
         self._transfer = transfer
-        self._found = replace(found, buffers=[])  # which are the user's, and may be large
         self._memory = map_bytes(fd, os.fstat(fd).st_size, "c")
+        places = {raw.ctypes.data: piece for raw, piece in zip(found.buffers, found.pieces, strict=True)}
+
+        def stored(array: Any) -> Any:
+            piece: Any = places.get(array.ctypes.data)
+            if piece is None:
+                return array
+            copy = self._memory[piece[0] : sum(piece)].view(array.dtype)
+            copy.flags.writeable = array.flags.writeable  # or its pickle would be another one
+            return copy
+
+        self.lists = [TakenList(items, with_arrays(column, stored)) for items, column in found.lists]
+        """Large lists, over the payload's memory: unchanged ones need not be encoded again."""
+        self._found = replace(found, buffers=[], lists=[])  # which are the user's, and may be large
 
     def fds(self) -> list[int]:
         """Return descriptors to send to the receiver; the channel closes them."""
@@ -82,20 +106,14 @@ class Payload:
 
     def is_same(self, found: _Found) -> bool:
         """True if ``found`` is the same program, unchanged."""
-        if self.fd < 0 or not found.is_alike(self._found):
+        if self.fd < 0 or found != self._found:
             return False
-        pairs = zip(found.buffers, self.layout.pieces, strict=True)
-        copies = [(raw, self._memory[piece[0] : sum(piece)]) for raw, piece in pairs if not isinstance(piece, FilePart)]
-        return all(_are_equal(raw, copy) for raw, copy in copies)
-
-    def lists(self) -> Lists:
-        """Return the large lists, so that unchanged ones need not be encoded again."""
-        pieces = iter(self.layout.pieces[len(self.layout.pieces) - sum(s.num_buffers for s in self.layout.lists) :])
-        raws = []
-        for sent in self.layout.lists:
-            taken: Any = itertools.islice(pieces, sent.num_buffers)
-            raws.append([self._memory[start : start + nbytes] for start, nbytes in taken])
-        return Lists(self._found.snapshots, self.layout.lists, raws)
+        for raw, piece in zip(found.buffers, found.pieces, strict=True):
+            if not isinstance(piece, FilePart):
+                addresses = raw.ctypes.data, self._memory[piece[0] :].ctypes.data
+                if addresses[0] != addresses[1] and _memcmp(*addresses, raw.nbytes):
+                    return False
+        return True
 
     def close(self) -> None:
         """Release the memory; running workers keep theirs. May be called twice."""
@@ -106,39 +124,6 @@ class Payload:
 
     def __del__(self) -> None:
         self.close()
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A pickled program, before its buffers are copied."""
-
-    buffers: list[Any]
-    """Its pickle, then its out-of-band buffers."""
-    pieces: list[BytesAt]
-    nbytes: int
-    lists: list[SentList]
-    libraries: tuple[str, ...]
-    modules: tuple[str, ...]
-    handles: list[Any]
-    snapshots: list[list[Any]]
-    """The items of large lists. They are immutable, so a list with the same items is the same list."""
-    per_worker_reason: str
-    rebuilt: tuple[str, ...]
-
-    def is_alike(self, other: _Found) -> bool:
-        """True if the two differ at most in the content of their buffers."""
-        return (
-            self.pieces == other.pieces
-            and self.lists == other.lists
-            and self.libraries == other.libraries
-            and self.modules == other.modules
-            and self.handles == other.handles
-        )
-
-
-def _are_equal(one: Any, other: Any) -> bool:
-    addresses = one.ctypes.data, other.ctypes.data
-    return one.nbytes == other.nbytes and (addresses[0] == addresses[1] or not _memcmp(*addresses, one.nbytes))
 
 
 def make_payload(
@@ -170,7 +155,7 @@ def make_payload(
         if fd >= 0:
             os.close(fd)
         raise
-    return Payload(fd, PayloadLayout(found.pieces, found.lists, tracker), transfer, found.modules, found)
+    return Payload(fd, tracker, transfer, found)
 
 
 def _pickled(
@@ -180,49 +165,40 @@ def _pickled(
     before: Payload | None,
     replaced: AbstractSet[tuple[str, str]],
 ) -> _Found:
-    file, lists = io.BytesIO(), before.lists() if before is not None else None
-    pickler = Pickler(file, transfer, lists, replaced=replaced)
-    with spawning(transfer), registered(by_value):
+    file = io.BytesIO()
+    pickler = Pickler(file, transfer, before.lists if before is not None else (), replaced=replaced)
+    with registered(by_value):
         try:
             pickler.dump(program)
         except Exception as error:
             raise explained(program, error) from error
-    lists = pickler.lists
-    columns = [np.ascontiguousarray(raw).view(np.uint8) for raws in lists.raws for raw in raws]
-    buffers = [np.frombuffer(file.getbuffer(), np.uint8), *pickler.out_of_band.raws, *columns]
-    pieces, nbytes = _layout(buffers, pickler.out_of_band.mappings, num_own=len(columns))
-    libraries = ("torch",) if _uses_torch(pickler.modules, file) else getattr(program, "modules", ())
+    buffers = [np.frombuffer(file.getbuffer(), np.uint8), *pickler.out_of_band.raws]
+    pieces, nbytes = _layout(buffers, pickler.out_of_band.mappings)
+    # A guess whether workers will import torch: a module may use it, or the string "torch" may be a setting. A Hugging
+    # Face dataset that returns tensors holds the string, and imports torch with its first row.
+    has_text = "torch" in sys.modules and _TORCH_TEXT in bytes(file.getbuffer()[: 1 << 20])
+    libraries = ("torch",) if has_text or needs_torch(pickler.modules) else getattr(program, "modules", ())
     modules = tuple(name for name in pickler.modules if name not in {"__main__", "__mp_main__", *by_value})
     return _Found(
         buffers=buffers,
         pieces=pieces,
         nbytes=nbytes,
-        lists=lists.sent,
+        lists=pickler.lists.taken,
         libraries=libraries,
         modules=modules,
         handles=transfer.identities(),
-        snapshots=lists.snapshots,
         per_worker_reason=pickler.per_worker_reason,
         rebuilt=tuple(f"{kind.__module__}.{kind.__qualname__}" for kind in pickler.rebuilt),
     )
 
 
-def _uses_torch(modules: Iterable[str], file: io.BytesIO) -> bool:
-    """Guess whether workers will import torch: a module may use it, or the string "torch" may be a setting.
-
-    A Hugging Face dataset that returns tensors holds the string, and imports torch with its first row.
-    """
-    file.seek(0)
-    return needs_torch(modules) or ("torch" in sys.modules and _TORCH_TEXT in file.read(1 << 20))
-
-
-def _layout(raws: list[Any], mappings: Mappings, *, num_own: int) -> tuple[list[BytesAt], int]:
-    """Return the location of each buffer, and the size of the payload; the last ``num_own`` buffers are ours."""
+def _layout(raws: list[Any], mappings: Mappings) -> tuple[list[BytesAt], int]:
+    """Return the location of each buffer, and the size of the payload."""
     pieces: list[BytesAt] = []
     start = 0
-    for left, raw in zip(range(len(raws), 0, -1), raws, strict=True):
-        shared = left > num_own and mappings.is_shared(raw)
-        part = mappings.part(raw) if left > num_own and (shared or len(raw) >= _LARGE) else None
+    for raw in raws:
+        shared = mappings.is_shared(raw)
+        part = mappings.part(raw) if shared or len(raw) >= _LARGE else None
         if shared and part is None:
             logger.warning(_NOT_SHARED, len(raw))
         pieces.append(part or (start, len(raw)))
@@ -235,3 +211,27 @@ def _write(fd: int, raw: Any, start: int) -> None:
     while len(view):
         count = os.pwrite(fd, view[:_CHUNK], start)
         view, start = view[count:], start + count
+
+
+# -- in a worker ---------------------------------------------------------------------------------------------------
+
+
+class _Unpickler(pickle.Unpickler):
+    """Large lists are pickled as columns."""
+
+    def __init__(self, file: io.BytesIO, buffers: list[Any]) -> None:
+        super().__init__(file, buffers=buffers)
+        self._lists: dict[int, SharedList] = {}
+
+    def persistent_load(self, column: Any) -> Any:
+        # Invariant: the pickle has every column once, and its memo keeps it alive, so that ids are not reused.
+        return self._lists.setdefault(id(column), SharedList(column))
+
+
+def load_payload(layout: PayloadLayout, fds: list[int]) -> Any:
+    """Return the program of a payload; closes the descriptors."""
+    memory, *handles = fds
+    head, *buffers = bytes_at(layout.pieces, memory, handles)
+    os.close(memory)
+    with received_handles(handles, layout.tracker):
+        return _Unpickler(io.BytesIO(head.data), buffers).load()

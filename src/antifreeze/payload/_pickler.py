@@ -1,7 +1,8 @@
 """The pickler for everything that is sent to a worker; extends cloudpickle.
 
 Large buffers are stored out of band, in shared memory. Objects that belong to one process are handled by the
-reducers of this package. Functions and classes of modules that workers cannot import are sent by value.
+reducers of this package. Functions and classes of modules that workers cannot import are sent by value. What cannot be
+sent is named, with how it is reached and what to do about it.
 """
 
 from __future__ import annotations
@@ -11,26 +12,26 @@ import dis
 import functools
 import inspect
 import io
-import itertools
 import multiprocessing.context
 import operator
 import pickle
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle
 import numpy as np
 
 from antifreeze.core import NotPicklable
 from antifreeze.ipc import Mappings
+from antifreeze.payload._modules import attributes, class_members, slots
 from antifreeze.payload._process_local import HandleTransfer
 from antifreeze.payload._reducers import reducer_of
 from antifreeze.payload._reopen import PER_WORKER
-from antifreeze.payload._replacements import is_original, original
-from antifreeze.payload._shared_list import LARGE, SentList, buffers_of, encode, with_buffers
+from antifreeze.payload._replacements import Patch, find_replacements, is_original, original, packed
+from antifreeze.payload._shared_list import LARGE, Column, encode
 
 _SMALL = 1 << 12
 _CODE = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)
@@ -56,41 +57,37 @@ class _OutOfBand:
         return False
 
 
+class TakenList(NamedTuple):
+    """A large list that is sent as columns. The items are immutable: a list with the same items is the same list."""
+
+    items: list[Any]
+    column: Column
+
+
 class Lists:
-    """Large lists that are sent as columns, outside the pickle."""
+    """Encodes large lists, except those that have the same items as before."""
 
-    def __init__(self, before: list[list[Any]], columns: list[SentList], raws: list[list[Any]]) -> None:
-        self._numbers: dict[int, int | None] = {}
+    def __init__(self, before: Sequence[TakenList]) -> None:
+        self._before = before
+        self._columns: dict[int, Column | None] = {}
         self._held: list[list[Any]] = []
-        self.sent: list[SentList] = []
-        self.raws: list[list[Any]] = []
-        self.snapshots: list[list[Any]] = []
-        self._before = list(zip(before, columns, raws, strict=True))
+        self.taken: list[TakenList] = []
 
-    def number_of(self, items: list[Any]) -> int | None:
-        """Return the number of a list that is sent as columns; None if it has to be pickled."""
-        if id(items) not in self._numbers:
+    def column_of(self, items: list[Any]) -> Column | None:
+        """Return a list as columns; None if it has to be pickled."""
+        if id(items) not in self._columns:
             self._held.append(items)  # so that its id is not reused
-            self._numbers[id(items)] = self._take(items)
-        return self._numbers[id(items)]
+            taken = self._take(items)
+            self.taken += taken
+            self._columns[id(items)] = taken[0].column if taken else None
+        return self._columns[id(items)]
 
-    def _take(self, items: list[Any]) -> int | None:
-        number = len(self.sent)
-        if number < len(self._before):
-            before, sent, raws = self._before[number]
-            if len(before) == len(items) and all(map(operator.is_, before, items)):
-                self._add(before, sent, raws)
-                return number
+    def _take(self, items: list[Any]) -> Sequence[TakenList]:
+        before = self._before[len(self.taken) : len(self.taken) + 1]
+        if before and len(before[0].items) == len(items) and all(map(operator.is_, before[0].items, items)):
+            return before
         column = encode(items)
-        if column is None:
-            return None
-        self._add(list(items), SentList(with_buffers(column, itertools.repeat(None)), len(items)), buffers_of(column))
-        return number
-
-    def _add(self, snapshot: list[Any], sent: SentList, raws: list[Any]) -> None:
-        self.snapshots.append(snapshot)
-        self.sent.append(sent)
-        self.raws.append(raws)
+        return [] if column is None else [TakenList(list(items), column)]
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
@@ -99,7 +96,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
     Args:
         file: Where the pickle is written.
         transfer: Collects descriptors that are sent along.
-        lists: Collects large lists.
+        before: Large lists of the previous payload.
         replaced: Module and name of everything that was replaced since its import.
         is_replacement: Whether the object replaces another one in a worker.
     """
@@ -108,7 +105,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
         self,
         file: Any,
         transfer: HandleTransfer,
-        lists: Lists | None = None,
+        before: Sequence[TakenList] = (),
         *,
         replaced: AbstractSet[tuple[str, str]] = frozenset(),
         is_replacement: bool = False,
@@ -119,7 +116,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
         self._transfer = transfer
         self._replaced, self._is_replacement = replaced, is_replacement
         self._reducers: dict[type, _Reduce | None] = {}
-        self.lists = lists or Lists([], [], [])
+        self.lists = Lists(before)
         self.modules: dict[str, None] = {}
         """Modules that a worker imports, in the order in which they were found."""
         self.per_worker_reason = ""
@@ -129,9 +126,20 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
         self.last: Any = None
         """The object being pickled. After an error, it is the one that cannot be sent."""
 
-    def persistent_id(self, obj: Any) -> int | None:
-        # Called for every object: the cheapest check comes first.
-        return self.lists.number_of(obj) if type(obj) is list and len(obj) >= LARGE else None
+    def dump(self, obj: Any) -> None:
+        """Pickle an object."""
+        # Queues and shared values of multiprocessing refuse to be pickled unless a process is being spawned.
+        context: Any = multiprocessing.context
+        before = context.get_spawning_popen()
+        context.set_spawning_popen(self._transfer)
+        try:
+            super().dump(obj)
+        finally:
+            context.set_spawning_popen(before)
+
+    def persistent_id(self, obj: Any) -> Column | None:
+        # Called for every object: the cheapest check comes first. The columns are pickled instead of the list.
+        return self.lists.column_of(obj) if type(obj) is list and len(obj) >= LARGE else None
 
     def reducer_override(self, obj: Any) -> Any:
         # Order: called for every object that is not a number, string or plain container. A dataset may have millions of
@@ -197,32 +205,27 @@ def _names_in_classes(code: types.CodeType) -> Iterator[str]:
                 yield from (i.argval for i in dis.get_instructions(inner) if i.opname == "LOAD_NAME")
 
 
-def dump_replacement(value: Any, replaced: AbstractSet[tuple[str, str]]) -> bytes:
+def find_patches(by_value: set[str]) -> tuple[frozenset[tuple[str, str]], tuple[Patch, ...]]:
+    """Return module and name of what was replaced in this process, and the patches for it that workers apply."""
+    found = find_replacements(by_value)
+    replaced = frozenset((each.module, each.name) for each in found)
+    with registered(by_value):
+        return replaced, packed(found, functools.partial(_dump_replacement, replaced=replaced))
+
+
+def _dump_replacement(value: Any, replaced: AbstractSet[tuple[str, str]]) -> bytes:
     """Return the pickle of a function, class or mock that replaces another one in a worker."""
     transfer, file = HandleTransfer(), io.BytesIO()
     pickler = Pickler(file, transfer, replaced=replaced, is_replacement=True)
     try:
-        with spawning(transfer):
-            pickler.dump(value)
-        if pickler.out_of_band.raws or pickler.lists.raws or transfer.fds:
+        pickler.dump(value)
+        if pickler.out_of_band.raws or pickler.lists.taken or transfer.fds:
             raise NotPicklable("it holds large arrays or handles", path="")
         if isinstance(value, functools._lru_cache_wrapper) and _key(value) in replaced:
             raise NotPicklable("it is a cached function with the name of what it replaces", path="")
     finally:
         transfer.close()
     return file.getvalue()
-
-
-@contextlib.contextmanager
-def spawning(transfer: HandleTransfer) -> Iterator[None]:
-    """Allow pickling of multiprocessing's queues and shared values, which they refuse unless a process is spawned."""
-    context: Any = multiprocessing.context
-    before = context.get_spawning_popen()
-    context.set_spawning_popen(transfer)
-    try:
-        yield
-    finally:
-        context.set_spawning_popen(before)
 
 
 @contextlib.contextmanager
@@ -238,3 +241,172 @@ def registered(by_value: set[str]) -> Iterator[None]:
     finally:
         for module in fresh:
             cloudpickle.unregister_pickle_by_value(module)
+
+
+# -- what cannot be sent ----------------------------------------------------------------------------------------------
+
+_MAX_DEPTH = 20
+_FORK_HINT = (
+    "create it, or the object it belongs to, with multiprocessing.get_context('spawn'): one that was created for forks "
+    "has no name by which another process finds it, and workers are never forks of this process"
+)
+_HINT = (
+    "open it in the worker, on first use (in __getitem__ or worker_init_fn), or leave it out in __getstate__: a "
+    "connection, a generator, a handle or a file that is open for writing belongs to one process"
+)
+
+
+class _Found(NamedTuple):
+    """An object, and how to find it in the source."""
+
+    value: Any
+    name: str
+    """An expression: ``dataset.db``, or ``CHANNELS['main']`` after ``origin``."""
+    origin: str = ""
+    """Where that expression is used, if it does not start at the dataset: a global of a function."""
+    path: str = ""
+    """The whole path, for programs."""
+
+    def member(self, suffix: str, value: Any) -> _Found:
+        """Return a member of this object."""
+        return _Found(value, self.name + suffix, self.origin, self.path + suffix)
+
+    def used(self, name: str, value: Any, origin: str) -> _Found:
+        """Return an object that a function or class refers to by name."""
+        return _Found(value, name, origin, f"{self.path} -> {name}")
+
+
+class _Failure(NamedTuple):
+    """Why an object cannot be sent."""
+
+    error: Exception
+    at: Any
+    """What the pickler was processing: the object, a part of it, or the result of its ``__getstate__``."""
+
+
+def explained(program: Any, error: Exception) -> NotPicklable:
+    """Return an error that names the part of a program that cannot be sent."""
+    found, failure = _culprit(program, error)
+    error, holds = failure.error, failure.at
+    where = f"{found.name} (a {_kind(found.value)}){found.origin}"
+    if holds is not found.value and not issubclass(type(holds), (*_CODE, types.CodeType)):
+        where = f"{where.removesuffix(',')}, which holds a {_kind(holds)},"
+    reason = error.message if isinstance(error, NotPicklable) else f"{type(error).__name__}: {error}"
+    hint = error.hint if isinstance(error, NotPicklable) else _FORK_HINT if _is_semaphore(found.value) else _HINT
+    return NotPicklable(f"{where} cannot be sent to a worker process: {reason}", hint=hint, path=found.path)
+
+
+def _is_semaphore(value: Any) -> bool:
+    return any(base.__name__ == "SemLock" for base in type(value).__mro__)
+
+
+def _kind(value: Any) -> str:
+    kind = type(value)
+    return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+
+
+def _culprit(program: Any, error: Exception) -> tuple[_Found, _Failure]:
+    """Return the deepest part that cannot be pickled, and how it is reached."""
+    parts = (_Found(value, name.lstrip("_"), path=name.lstrip("_")) for name, value in attributes(program).items())
+    found, failure = _first_failing(parts) or (_Found(program, "the dataset", path="dataset"), _Failure(error, program))
+    seen = {id(found.value)}
+    while failure.at is not found.value and len(seen) <= _MAX_DEPTH:
+        deeper = _first_failing(part for part in _parts(found) if id(part.value) not in seen)
+        if deeper is None:
+            break
+        found, failure = deeper
+        seen.add(id(found.value))
+    return found, failure
+
+
+def _first_failing(parts: Iterable[_Found]) -> tuple[_Found, _Failure] | None:
+    for part in parts:
+        if (failure := _failure(part.value)) is not None:
+            return part, failure
+    return None
+
+
+def _parts(found: _Found) -> Iterator[_Found]:
+    """Yield the parts of an object that pickle would visit and that a person can find."""
+    value, kind = found.value, type(found.value)
+    if issubclass(kind, dict):
+        yield from (found.member(f"[{key!r}]", each) for key, each in list(value.items()))
+    elif issubclass(kind, list | tuple):
+        yield from _items(found)
+    elif issubclass(kind, set | frozenset):
+        yield from (found.member(f", in which {each!r} is", each) for each in value)
+    elif kind is types.FunctionType:
+        yield from _names(found)
+    elif issubclass(kind, type):
+        yield from _class_parts(found)
+        return
+    elif kind is types.MethodType:
+        yield from (found._replace(value=value.__func__), found.member(".__self__", value.__self__))
+    elif issubclass(kind, functools.partial):
+        yield from (found.member(f".{name}", getattr(value, name)) for name in ("func", "args", "keywords"))
+    elif issubclass(kind, staticmethod | classmethod):
+        yield found._replace(value=value.__func__)
+    elif issubclass(kind, property):
+        yield from (found._replace(value=each) for each in (value.fget, value.fset, value.fdel))
+    yield from (found.member(f".{name}", each) for name, each in [*attributes(value).items(), *slots(value)])
+    yield found._replace(value=kind)
+
+
+def _items(found: _Found) -> Iterator[_Found]:
+    """Yield the first item that cannot be sent, found by bisection: there may be millions."""
+    low, high = 0, len(found.value)
+    if high > low and _failure(list(found.value)) is not None:
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if _failure(found.value[low:middle]) is not None else (middle, high)
+        yield found.member(f"[{low}]", found.value[low])
+
+
+def _names(found: _Found) -> Iterator[_Found]:
+    """Yield what a function refers to: enclosing variables, globals of its module, defaults."""
+    function = found.value
+    user = function.__qualname__
+    if user.endswith("<lambda>"):
+        user += f" of line {function.__code__.co_firstlineno}"
+    for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+        try:
+            inside = cell.cell_contents
+        except ValueError:  # not set yet
+            continue
+        yield found.used(variable, inside, f", a variable that {user} uses,")
+    module, known = function.__module__, function.__globals__
+    for name in _globals_of(function.__code__):
+        if name in known:
+            yield found.used(name, known[name], f", a global of {module} that {user} uses,")
+    for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
+        yield found.used("a default argument", default, f" of {user}")
+
+
+def _globals_of(code: types.CodeType) -> Iterator[str]:
+    """Yield the globals that code, and the functions inside it, refer to."""
+    yield from (each.argval for each in dis.get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            yield from _globals_of(inner)
+
+
+def _class_parts(found: _Found) -> Iterator[_Found]:
+    kind = found.value
+    for name, each in class_members(kind).items():
+        if not isinstance(each, types.GetSetDescriptorType | types.MemberDescriptorType):
+            yield found.used(
+                f"{kind.__qualname__}.{name}", each, f", an attribute of class {kind.__module__}.{kind.__qualname__},"
+            )
+    yield from (found._replace(value=base) for base in kind.__bases__)
+
+
+def _failure(value: Any) -> _Failure | None:
+    transfer = HandleTransfer()
+    pickler = Pickler(io.BytesIO(), transfer)
+    try:
+        pickler.dump(value)
+    except Exception as error:  # noqa: BLE001  border: it calls the user's reducers
+        return _Failure(error, pickler.last)
+    finally:
+        transfer.close()
+    return None

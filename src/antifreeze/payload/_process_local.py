@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from antifreeze.payload._databases import LmdbHandles
+from antifreeze.ipc import create
 
 _LOCK_INTERVAL_S = 0.001
 _MAX_LOCK_INTERVAL_S = 0.05
@@ -82,33 +82,31 @@ class KernelLock:
 
     def acquire(self, block: bool = True, timeout: float | None = None) -> bool:
         """Take the lock, as ``multiprocessing.Lock.acquire`` does."""
-        end_s = None if timeout is None else time.monotonic() + max(timeout, 0)
-        wait_s = -1.0 if block and timeout is None else max(timeout or 0.0, 0.0) if block else 0.0
-        if not self._inside.acquire(block, wait_s if block else -1):
+        wait_s = None if block and timeout is None else max(timeout or 0.0, 0.0) if block else 0.0
+        end_s = None if wait_s is None else time.monotonic() + wait_s
+        if not self._inside.acquire(timeout=-1 if wait_s is None else wait_s):
             return False
         taken = False
         try:
-            taken = self._depth > 0 or self._take(block, end_s)
+            taken = self._depth > 0 or self._take(end_s)
         finally:
             if not taken:  # also after an error, such as a deadlock: the next sample may need it
                 self._inside.release()
         self._depth += taken
         return taken
 
-    def _take(self, block: bool, end_s: float | None) -> bool:
+    def _take(self, end_s: float | None) -> bool:
+        how = fcntl.LOCK_EX if end_s is None else fcntl.LOCK_EX | fcntl.LOCK_NB
         interval_s = _LOCK_INTERVAL_S
         while True:
             try:
-                if block and end_s is None:
-                    fcntl.lockf(self._fd, fcntl.LOCK_EX, 1, self._offset)
-                else:
-                    fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, self._offset)
+                fcntl.lockf(self._fd, how, 1, self._offset)
             except OSError as error:
                 if error.errno == errno.EDEADLK:  # the kernel detected that two workers wait for each other
                     raise RuntimeError("deadlock: two workers wait for each other's multiprocessing.Lock") from error
                 if error.errno not in (errno.EAGAIN, errno.EACCES, errno.EINTR):
                     raise
-                if not block or (end_s is not None and time.monotonic() >= end_s):
+                if end_s is not None and time.monotonic() >= end_s:
                     return False
                 time.sleep(interval_s)
                 interval_s = min(2 * interval_s, _MAX_LOCK_INTERVAL_S)
@@ -141,7 +139,8 @@ class HandleTransfer:
         self._whole: set[int] = set()
         self._lock_file: Handle | None = None
         self._held: list[Any] = []
-        self.lmdb = LmdbHandles()
+        self.environments: list[Any] = []
+        """Those of LMDB in this pickle: a transaction does not report which one it belongs to."""
 
     # The two methods that multiprocessing requires of a process that is being started.
     def duplicate_for_child(self, fd: int) -> int:
@@ -174,8 +173,6 @@ class HandleTransfer:
         if id(lock) in self._whole:
             return NotImplemented
         if self._lock_file is None:
-            from antifreeze.ipc import create
-
             self.fds.append(create("antifreeze-locks", 1))
             self._lock_file = Handle(len(self.fds) - 1)
         offset = self._locks.setdefault(id(lock), len(self._locks))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import copyreg
 import ctypes
@@ -16,7 +17,6 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from operator import attrgetter
 from typing import Any
@@ -24,70 +24,31 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from antifreeze.ipc import is_tensor, reduce_memmap, reduce_mmap, reduce_tensor
-from antifreeze.payload._databases import h5py_reducers, sqlite_reducers
-from antifreeze.payload._inspection import class_members, find_in_class
-from antifreeze.payload._open_files import reduce_file
+from antifreeze.ipc import is_found, is_tensor, reduce_memmap, reduce_mmap, reduce_tensor
+from antifreeze.payload._databases import DATABASES, Reduce, lmdb_reducers
+from antifreeze.payload._modules import class_members, find_in_class
 from antifreeze.payload._process_local import HandleTransfer
-from antifreeze.payload._reopen import PER_WORKER
+from antifreeze.payload._reopen import PER_WORKER, reduce_file
 
-Reduce = Callable[[Any], Any]
 _USES_ERRNO = 8  # as in ctypes
 _SHARED = {f"multiprocessing.{name}" for name in ("sharedctypes", "heap", "connection", "queues", "managers")}
 
 
-def _registry(transfer: HandleTransfer) -> Iterator[tuple[type, Reduce]]:
-    """Yield all types that have a reducer, with it. A reducer returns NotImplemented if pickle can handle an object."""
-    yield np.memmap, _memmap
-    yield mmap.mmap, lambda found: reduce_mmap(found) or NotImplemented
-    for make in (threading.Lock, threading.RLock, threading.local, queue.SimpleQueue):
-        yield type(make()), functools.partial(_fresh, make)
-    yield ThreadPoolExecutor, _pool
-    yield multiprocessing.synchronize.Lock, transfer.reduce_lock
-    yield multiprocessing.synchronize.RLock, transfer.reduce_lock
-    yield multiprocessing.synchronize.Condition, transfer.reduce_condition
-    yield functools._lru_cache_wrapper, _cached
-    yield weakref.WeakKeyDictionary, _weak_mapping
-    yield weakref.WeakValueDictionary, _weak_mapping
-    yield weakref.WeakSet, lambda found: (type(found), (list(found),))
-    yield weakref.ref, _weak
-    yield types.MappingProxyType, lambda found: (types.MappingProxyType, (dict(found),))
-    yield contextvars.ContextVar, _variable
-    yield ctypes.CDLL, _library
-    yield type(ctypes.POINTER(ctypes.c_int)), _pointer
-    for kind in (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO):
-        yield kind, reduce_file
-    yield np.lib.npyio.NpzFile, _arrays
-    # Libraries that a script has imported. Importing asyncio takes longer than starting a worker.
-    if hasattr(sqlite3 := sys.modules.get("sqlite3"), "Connection"):
-        yield from sqlite_reducers(sqlite3)
-    if hasattr(h5py := sys.modules.get("h5py"), "AttributeManager"):
-        yield from h5py_reducers(h5py)
-    if hasattr(lmdb := sys.modules.get("lmdb"), "Environment"):
-        yield from transfer.lmdb.reducers(lmdb)
-    torch: Any = sys.modules.get("torch")
-    if hasattr(torch, "Tensor"):
-        yield torch.Tensor, lambda found: reduce_tensor(found) if is_tensor(found) else NotImplemented
-    jit: Any = sys.modules.get("torch.jit")
-    if hasattr(jit, "ScriptFunction"):
-        yield jit.ScriptModule, _script
-        yield jit.ScriptFunction, _script
-    asyncio: Any = sys.modules.get("asyncio")
-    if hasattr(asyncio, "AbstractEventLoop"):
-        yield asyncio.AbstractEventLoop, lambda found: (_make_loop, (found.is_running(),))
-
-
 def reducer_of(kind: type, transfer: HandleTransfer) -> Reduce | None:
-    """Return a reducer for objects of a type that pickle cannot send to a worker as they are; None for all others."""
+    """Return a reducer for objects of a type that pickle cannot send to a worker as they are; None for all others.
+
+    A reducer returns NotImplemented if pickle can handle an object.
+    """
     others: dict[type, Any] = multiprocessing.reduction.ForkingPickler._extra_reducers  # type: ignore[attr-defined]
     shared: Reduce | None = others.get(kind)
     # Shared values, queues and pipes. Other libraries have registered reducers too: torch's need files in /dev/shm, and
     # the one for sockets would make all workers use one connection.
     if getattr(shared, "__module__", "") in _SHARED:
         return shared
-    for known, reduce in _registry(transfer):
-        if known in kind.__mro__:
-            return reduce
+    known = _registry(transfer)
+    for base in kind.__mro__:
+        if base in known:
+            return known[base]
     return _delegating if _delegates_attributes(kind) else None
 
 
@@ -112,7 +73,7 @@ def _memmap(found: Any) -> Any:
 
 def _cached(function: Any) -> Any:
     """Reduce the result of ``lru_cache``, which pickle would send by name. The cache of a worker starts empty."""
-    if _is_importable(function):
+    if function.__module__ not in {"__main__", *cloudpickle.list_registry_pickle_by_value()} and is_found(function):
         return NotImplemented
     options = function.cache_parameters()
     return _make_cached, (function.__wrapped__, options["maxsize"], options["typed"])
@@ -120,20 +81,6 @@ def _cached(function: Any) -> Any:
 
 def _make_cached(function: Any, maxsize: int | None, typed: bool) -> Any:
     return functools.lru_cache(maxsize, typed)(function)
-
-
-def _is_importable(function: Any) -> bool:
-    """Return True if a worker finds this same function under its name."""
-    try:
-        module, name = function.__module__, function.__qualname__
-        return module not in _by_value() and attrgetter(name)(sys.modules[module]) is function
-    except (KeyError, AttributeError):
-        return False
-
-
-def _by_value() -> set[str]:
-    """Return the modules that workers cannot import."""
-    return {"__main__", *cloudpickle.list_registry_pickle_by_value()}
 
 
 # -- references and variables --------------------------------------------------------------------------------------
@@ -146,11 +93,8 @@ def _weak_mapping(mapping: Any) -> Any:
 
 def _weak(reference: Any) -> Any:
     target = reference()
-    return (_make_dead, ()) if target is None else (type(reference), (target,))
-
-
-def _make_dead() -> weakref.ref[Any]:
-    return weakref.ref(threading.Event())  # which is collected at once
+    # That of a dead one refers to a set that is collected right after loading.
+    return (weakref.ref, (set(),)) if target is None else (type(reference), (target,))
 
 
 def _variable(variable: contextvars.ContextVar[Any]) -> Any:
@@ -269,3 +213,49 @@ def _set_state(made: Any, state: Any) -> None:
     members, slots = state if isinstance(state, tuple) else (state, None)
     for name, value in {**(members or {}), **(slots or {})}.items():
         object.__setattr__(made, name, value)
+
+
+# -- the registry --------------------------------------------------------------------------------------------------
+
+_FRESH = (threading.Lock, threading.RLock, threading.local, queue.SimpleQueue)
+_FILES = (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
+_KNOWN: dict[type, Reduce] = {
+    **{type(make()): functools.partial(_fresh, make) for make in _FRESH},
+    **dict.fromkeys(_FILES, reduce_file),
+    ThreadPoolExecutor: _pool,
+    mmap.mmap: lambda found: reduce_mmap(found) or NotImplemented,
+    np.memmap: _memmap,
+    np.lib.npyio.NpzFile: _arrays,
+    functools._lru_cache_wrapper: _cached,
+    weakref.WeakKeyDictionary: _weak_mapping,
+    weakref.WeakValueDictionary: _weak_mapping,
+    weakref.WeakSet: lambda found: (type(found), (list(found),)),
+    weakref.ref: _weak,
+    types.MappingProxyType: lambda found: (types.MappingProxyType, (dict(found),)),
+    contextvars.ContextVar: _variable,
+    ctypes.CDLL: _library,
+    type(ctypes.POINTER(ctypes.c_int)): _pointer,
+}
+_OF_LIBRARIES: dict[str, dict[str, Reduce]] = {
+    **DATABASES,
+    "asyncio": {"AbstractEventLoop": lambda found: (_make_loop, (found.is_running(),))},
+    "torch": {"Tensor": lambda found: reduce_tensor(found) if is_tensor(found) else NotImplemented},
+    "torch.jit": {"ScriptModule": _script, "ScriptFunction": _script},
+}
+"""By module and name: a script that has such an object has imported the library, and others need not."""
+
+
+def _registry(transfer: HandleTransfer) -> dict[type, Reduce]:
+    """Return all types that have a reducer, with it."""
+    known = {
+        **_KNOWN,
+        multiprocessing.synchronize.Lock: transfer.reduce_lock,
+        multiprocessing.synchronize.RLock: transfer.reduce_lock,
+        multiprocessing.synchronize.Condition: transfer.reduce_condition,
+    }
+    libraries = {**_OF_LIBRARIES, "lmdb": lmdb_reducers(transfer.environments)}
+    for library, reducers in libraries.items():
+        for name, reduce in reducers.items():
+            with contextlib.suppress(KeyError, AttributeError):  # not imported, or being imported by another thread
+                known[attrgetter(name)(sys.modules[library])] = reduce
+    return known

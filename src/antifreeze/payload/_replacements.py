@@ -35,8 +35,16 @@ from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, Modul
 from typing import Any, NamedTuple
 
 from antifreeze.core import get_logger
-from antifreeze.payload._inspection import attributes, class_members, members_of, module_members, owner_of
-from antifreeze.payload._modules import is_library, when_imported
+from antifreeze.ipc import is_found
+from antifreeze.payload._modules import (
+    apply_latest,
+    attributes,
+    class_members,
+    is_library,
+    members_of,
+    module_members,
+    owner_of,
+)
 
 logger = get_logger()
 
@@ -57,15 +65,18 @@ _USED_BY_WORKERS |= {"fcntl", "struct", "pickle"}
 """Modules that workers themselves depend on are not patched."""
 _TOOLS = frozenset({"antifreeze", "pydevd", "debugpy", "_pydevd_bundle", "_pydev_bundle", "_pydevd_frame_eval"})
 """Debuggers may be installed anywhere, and replace functions in every process themselves."""
-_INTERNALS: tuple[str, ...] = (
-    "sympy",
-    "mpmath",
-    "torch._dynamo",
-    "torch._inductor",
-    "torch._functorch",
-    "torch._higher_order_ops",
+_OF_TORCH: tuple[str, ...] = (
+    "_dynamo",
+    "_inductor",
+    "_functorch",
+    "_higher_order_ops",
+    "distributed",
+    "fx",
+    "ao",
+    "onnx",
 )
-_INTERNALS += ("torch.distributed", "torch.fx", "torch.ao", "torch.onnx", "torch._numpy", "torch._refs", "torch._prims")
+_OF_TORCH += ("_numpy", "_refs", "_prims")
+_INTERNALS = ("sympy.", "mpmath.", *(f"torch.{name}." for name in _OF_TORCH))
 """A third of all modules that torch imports, which no dataset calls."""
 _TESTS = ("test_*.py", "*_test.py", "conftest.py")
 
@@ -80,11 +91,6 @@ class Replacement(NamedTuple):
     module: str
     name: str
     value: Any
-
-    @property
-    def place(self) -> tuple[str, str]:
-        """Module and qualified name, as functions report their origin."""
-        return self.module, self.name
 
 
 class Patch(NamedTuple):
@@ -110,25 +116,30 @@ def find_replacements(by_value: set[str]) -> list[Replacement]:
         _seen_with.clear()
         _seen_with.update(by_value)
     found: list[Replacement] = []
-    internals = tuple(f"{each}." for each in _INTERNALS)
     for name, module in modules.items():
-        if name not in sources.scripts and not name.startswith(internals):
-            found += [each for each in _in_module(name, module, sources) if not _is_hook(each)]
-    found += [each for each in _of_other_libraries(sources) if not _is_hook(each)]
-    return found + list(_kept_originals({each.place for each in found}, sources))
+        if name in sources.scripts or name.startswith(_INTERNALS):
+            continue
+        scan = _seen.get(id(module))
+        if scan is None or not scan.is_current():
+            scan = _seen[id(module)] = _ModuleScan(name, module, sources)
+        found += scan.found
+    found += _of_other_libraries(sources)
+    # Hooks that Python calls at the end of a program or thread are left alone: no worker gets there.
+    found = [f for f in found if f.module != "sys" and not (f.module == "threading" and f.name.endswith("hook"))]
+    return found + list(_kept_originals({(each.module, each.name) for each in found}, sources))
 
 
 class _Sources:
     """The user's modules. The origin of a function is found by its ``__globals__``, which is fast."""
 
     def __init__(self, modules: Mapping[str, ModuleType], by_value: set[str]) -> None:
-        own = {name: found for name, found in modules.items() if name in by_value or _is_own(name, found)}
-        own = {name: found for name, found in own.items() if name.partition(".")[0] not in _TOOLS}
-        self.scripts = {name for name in own if name in by_value or _is_script(name, own[name])}
-        self.own = own
+        main = {"__main__", "__mp_main__", *by_value}
+        own = {name: found for name, found in modules.items() if name in main or not is_library(found)}
+        self.own = own = {name: found for name, found in own.items() if name.partition(".")[0] not in _TOOLS}
+        self.scripts = {name for name in own if name in main or _is_test(own[name])}
+        """Modules that others do not import: the script, and tests."""
         self.variables = {id(module_members(found)): name for name, found in own.items()}
-        libraries = {name: found for name, found in modules.items() if name not in own}
-        self.of_libraries = {id(module_members(found)) for found in libraries.values()}
+        self.of_libraries = {id(module_members(found)) for name, found in modules.items() if name not in own}
         mock: Any = sys.modules.get("unittest.mock")
         self.mock: type | None = getattr(mock, "NonCallableMock", None)
         self.wrappers = frozenset({*_PARTS, *(_derived(self.mock) if self.mock else [])})
@@ -155,29 +166,9 @@ def _is_examined(name: str, module: Any) -> bool:
     return is_module and (module_members(module).get("__name__") == name or name == "__main__")
 
 
-def _is_own(name: str, module: ModuleType) -> bool:
-    return name in ("__main__", "__mp_main__") or not is_library(module)
-
-
-def _is_script(name: str, module: ModuleType) -> bool:
-    """True for modules that others do not import: the script, and tests."""
+def _is_test(module: ModuleType) -> bool:
     file = PurePath(str(module_members(module).get("__file__")))
-    return name in ("__main__", "__mp_main__") or any(file.match(pattern) for pattern in _TESTS)
-
-
-def _is_hook(found: Replacement) -> bool:
-    """True for hooks that Python calls at the end of a program or thread, which no worker reaches."""
-    return found.module == "sys" or (found.module == "threading" and found.name.endswith("hook"))
-
-
-# -- candidates -------------------------------------------------------------------------------------------
-
-
-def _in_module(name: str, module: ModuleType, sources: _Sources) -> list[Replacement]:
-    scan = _seen.get(id(module))
-    if scan is None or not scan.is_current():
-        scan = _seen[id(module)] = _ModuleScan(name, module, sources)
-    return scan.found
+    return any(file.match(pattern) for pattern in _TESTS)
 
 
 class _ModuleScan:
@@ -246,7 +237,7 @@ def _of_other_libraries(sources: _Sources) -> Iterator[Replacement]:
         members = module_members(module)
         name = str(members.get("__name__"))
         for key, value in list(members.items()):
-            if key[:1] != "_" and _is_of_another(name, key, value, members) and key in _defined(name):
+            if key[:1] != "_" and _is_of_another(name, key, value, members) and _defines(name, key):
                 yield Replacement(name, key, value)
 
 
@@ -262,11 +253,10 @@ def _is_of_another(module: str, name: str, value: Any, members: Mapping[str, Any
     return issubclass(type(home), ModuleType) and module_members(home).get(name) is value
 
 
-@functools.cache
-def _defined(module: str) -> frozenset[str]:
-    """Return the names for which the source of a module has a ``def``."""
+def _defines(module: str, name: str) -> bool:
+    """True if the source of a module has a ``def`` for a name."""
     code = _code(module)
-    return frozenset(each.co_name for each in code.co_consts if isinstance(each, CodeType)) if code else frozenset()
+    return code is not None and any(isinstance(each, CodeType) and each.co_name == name for each in code.co_consts)
 
 
 def _imports(module: str, other: str) -> bool:
@@ -297,12 +287,7 @@ def is_original(value: Any, keys: AbstractSet[tuple[str, str]]) -> bool:
     """True if the import path of a function or class now leads to something else."""
     if not keys or not issubclass(type(value), FunctionType | BuiltinFunctionType | type):
         return False
-    key = value.__module__, value.__qualname__
-    if key not in keys:
-        return False
-    with contextlib.suppress(AttributeError, KeyError):
-        return attrgetter(str(key[1]))(sys.modules[str(key[0])]) is not value
-    return False
+    return (value.__module__, value.__qualname__) in keys and not is_found(value)
 
 
 # -- packing --------------------------------------------------------------------------------------------------
@@ -351,18 +336,20 @@ def apply_patches(patches: Iterable[Patch]) -> None:
     latest = {(patch.module, patch.name): patch for patch in patches}
     for key in _applied.keys() - latest.keys():
         del _applied[key]
-        _restore(*key)
-    for key, patch in latest.items():
-        if _applied.get(key) == patch:
+        if key not in _originals:  # its module was never imported
             continue
-        _applied[key] = patch
-        when_imported(patch.module, functools.partial(_apply, patch))
+        before = _originals.pop(key)
+        owner, name = owner_of(sys.modules[key[0]], key[1])
+        if before is _MISSING:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, before)
+    for key, patch in latest.items():
+        apply_latest(_applied, key, patch.module, patch, _apply)
 
 
 def _apply(patch: Patch) -> None:
     key = patch.module, patch.name
-    if _applied.get(key) is not patch:  # it was superseded before the module was imported
-        return
     try:
         owner, name = owner_of(sys.modules[patch.module], patch.name)
         # Order: before the replacement is loaded, which may refer to it.
@@ -373,17 +360,6 @@ def _apply(patch: Patch) -> None:
             "antifreeze: %s.%s was replaced in the trainer, but could not be replaced in a worker: %s: %s",
             *(*key, type(error).__name__, error),
         )
-
-
-def _restore(module: str, name: str) -> None:
-    found = _originals.pop((module, name), None)
-    if found is None:  # its module was never imported
-        return
-    owner, name = owner_of(sys.modules[module], name)
-    if found is _MISSING:
-        delattr(owner, name)
-    else:
-        setattr(owner, name, found)
 
 
 def original(module: str, name: str) -> Any:

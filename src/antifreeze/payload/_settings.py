@@ -15,26 +15,28 @@ import io
 import logging
 import pickle
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable
 from pathlib import PurePath
 from types import BuiltinFunctionType, FunctionType, ModuleType, NoneType, SimpleNamespace, WrapperDescriptorType
 from typing import Any, NamedTuple
 
-from antifreeze.payload._inspection import (
+from antifreeze.payload._modules import (
+    apply_latest,
     attributes,
     class_members,
     find_in_class,
+    is_library,
     members_of,
     module_members,
     owner_of,
 )
-from antifreeze.payload._modules import is_library, when_imported
 from antifreeze.payload._reducers import is_left_to_pickle
 from antifreeze.payload._replacements import Patch, apply_patches
 
 _MAX_NODES = 10_000
 _SCALARS = frozenset({NoneType, bool, int, float, complex, str, bytes, range})
 _CONTAINERS = (dict, list, tuple, set, frozenset)
+_FILL: dict[type, Callable[..., None]] = {dict: dict.update, list: list.extend, set: set.update}
 _OF_HANDLES = ("__del__", "__exit__", "close", "fileno")
 _MISSING = object()
 _NOT_VARIABLES = (FunctionType, BuiltinFunctionType, ModuleType, property, staticmethod, classmethod)
@@ -104,12 +106,6 @@ _INTERPRETER = {
 """Getters and setters by module. Others are the user's to call in ``worker_init_fn``."""
 
 
-def interpreter_settings() -> dict[str, bytes]:
-    """Return the interpreter settings of this process, by imported module."""
-    there = [(name, pairs) for name, pairs in _INTERPRETER.items() if name in sys.modules]
-    return {name: pickle.dumps([getattr(sys.modules[name], get)() for get, _ in pairs]) for name, pairs in there}
-
-
 def _set_in(module: str, blob: bytes) -> None:
     for (_, name), value in zip(_INTERPRETER[module], rebuilt(blob), strict=True):
         with contextlib.suppress(Exception):  # border: another version of the library may not take it
@@ -121,19 +117,16 @@ def _set_in(module: str, blob: bytes) -> None:
 
 def gather_settings(by_value: set[str]) -> Settings:
     """Return the settings of modules and of the interpreter that workers take over."""
-    modules = {}
-    own = [(name, module) for name, module in list(sys.modules.items()) if _is_own(name, module, by_value)]
-    for name, module in own:
-        variables = _variables(_named(module))
-        if variables.values:
-            modules[name] = variables
+    own = {name: module for name, module in list(sys.modules.items()) if _is_own(name, module, by_value)}
     scripts = [sys.modules[name] for name in ("__main__", *by_value) if name in sys.modules]
-    for name, module in _libraries([*scripts, *(module for _, module in own)]).items():
-        values = list(module_members(module).items())
-        constants = {key: pickle.dumps(value) for key, value in values if _is_constant(key, value)}
-        if constants:
-            modules[name] = Variables(constants, (), is_library=True)
-    return Settings(modules, interpreter_settings(), log_settings())
+    variables = {name: _variables(name, module) for name, module in own.items()}
+    variables |= _constants([*scripts, *own.values()])
+    interpreter = {}
+    for name, pairs in _INTERPRETER.items():
+        if name in sys.modules:
+            interpreter[name] = pickle.dumps([getattr(sys.modules[name], get)() for get, _ in pairs])
+    modules = {name: found for name, found in variables.items() if found.values}
+    return Settings(modules, interpreter, _log_settings())
 
 
 def _is_own(name: str, module: ModuleType, by_value: set[str]) -> bool:
@@ -144,58 +137,46 @@ def _is_own(name: str, module: ModuleType, by_value: set[str]) -> bool:
     return is_module and module_members(module).get("__name__") == name and not is_library(module)
 
 
-def _named(module: ModuleType) -> Iterator[tuple[str, Any]]:
-    """Yield the variables of a module and of its classes."""
-    for name, value in list(module_members(module).items()):
-        if issubclass(type(value), type):
-            members = class_members(value)
-            if members.get("__module__") == _name(module) and enum.Enum not in value.__mro__:
-                yield from ((f"{name}.{key}", each) for key, each in _without_functions(members))
-        else:
-            yield from _without_functions({name: value})
-
-
-def _without_functions(names: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for name, value in names.items():
-        if not name.startswith("__") and not issubclass(type(value), _NOT_VARIABLES):
-            yield name, value
-
-
-def _variables(names: Iterator[tuple[str, Any]]) -> Variables:
-    """Return the values of public variables. Private ones are internal to a module, and are not set from outside."""
+def _variables(module: str, found: ModuleType) -> Variables:
+    """Return the variables of a module and its classes. Private ones are internal, and are not set from outside."""
+    members: dict[str, Any] = {}
+    for name, value in list(module_members(found).items()):
+        if not issubclass(type(value), type):
+            members[name] = value
+        elif class_members(value).get("__module__") == module and enum.Enum not in value.__mro__:
+            members |= {f"{name}.{key}": each for key, each in class_members(value).items()}
     values, bound = {}, []
-    for name, value in names:
+    for name, value in members.items():
+        attribute = name.rpartition(".")[2]
+        if attribute.startswith("__") or issubclass(type(value), _NOT_VARIABLES):
+            continue
         with contextlib.suppress(Exception):  # border: user objects may do anything when inspected
             if is_data(value):
-                if not name.rpartition(".")[2].startswith("_"):
+                if not attribute.startswith("_"):
                     values[name] = pickle.dumps(value)
                 continue
         bound.append(name)
     return Variables(values, tuple(bound), is_library=False)
 
 
-def _libraries(users: list[ModuleType]) -> dict[str, ModuleType]:
-    """Return the libraries that the user's modules reference by name, and those that these reference."""
+def _constants(users: list[ModuleType]) -> dict[str, Variables]:
+    """Return the constants of libraries that the user's modules reference by name, and of those that these do."""
     near = {id(found): found for user in users for found in _modules_in(user)}
     near |= {id(found): found for library in list(near.values()) for found in _modules_in(library)}
-    return {name: module for module in near.values() if _has_constants(name := _name(module), module)}
+    constants = {}
+    for module in near.values():
+        members = dict(module_members(module))
+        name = str(members.get("__name__", ""))
+        is_known = sys.modules.get(name) is module and name.partition(".")[0] not in _WITHOUT_CONSTANTS
+        if is_known and is_library(module):
+            names = [key for key, value in members.items() if key.isupper() and type(value) in _CONSTANTS]
+            values = {key: pickle.dumps(members[key]) for key in names if not key.startswith("_")}
+            constants[name] = Variables(values, (), is_library=True)
+    return constants
 
 
 def _modules_in(module: ModuleType) -> list[ModuleType]:
     return [value for value in list(module_members(module).values()) if issubclass(type(value), ModuleType)]
-
-
-def _name(module: ModuleType) -> str:
-    return str(module_members(module).get("__name__", ""))
-
-
-def _has_constants(name: str, module: ModuleType) -> bool:
-    is_known = sys.modules.get(name) is module and name.partition(".")[0] not in _WITHOUT_CONSTANTS
-    return is_known and is_library(module)
-
-
-def _is_constant(name: str, value: object) -> bool:
-    return name.isupper() and not name.startswith("_") and type(value) in _CONSTANTS
 
 
 def is_data(value: object) -> bool:
@@ -256,28 +237,19 @@ def rebuilt(blob: bytes) -> Any:
 
 
 _applied: dict[str, Any] = {}
-"""Settings that were applied already, in this process or in one that it was forked from."""
+"""Settings that were applied already, in this process or in one that it was forked from.
+
+They are not applied twice: code that was loaded since may have changed them on purpose.
+"""
 
 
 def take_over(settings: Settings) -> None:
     """Apply all settings, each now or when its module is imported."""
     for name, blob in settings.interpreter.items():
-        _apply(f"interpreter {name}", name, blob, _set_in)
+        apply_latest(_applied, f"interpreter {name}", name, blob, functools.partial(_set_in, name))
     for name, variables in settings.modules.items():
-        _apply(f"module {name}", name, variables, _set_all)
+        apply_latest(_applied, f"module {name}", name, variables, functools.partial(_set_all, name))
     apply_patches(settings.patches)
-
-
-def _apply(key: str, module: str, value: Any, act: Callable[[str, Any], None]) -> None:
-    """Apply a setting unless it was applied before: code that was loaded since may have changed it on purpose."""
-    if _applied.get(key) != value:
-        _applied[key] = value
-        when_imported(module, functools.partial(_act_on_latest, key, module, value, act))
-
-
-def _act_on_latest(key: str, module: str, value: Any, act: Callable[[str, Any], None]) -> None:
-    if _applied.get(key) is value:  # else the trainer changed it before the module was imported
-        act(module, value)
 
 
 def _set_all(name: str, variables: Variables) -> None:
@@ -300,27 +272,16 @@ def _literals(name: str) -> frozenset[str]:
     """Return the variables that the source of a module sets to literal values; ``Class.name`` for those of classes."""
     loader: Any = sys.modules[name].__loader__
     body = ast.parse(loader.get_source(name) or "").body
-    classes = [found for found in body if isinstance(found, ast.ClassDef)]
-    return frozenset((*_names(body), *(f"{each.name}.{key}" for each in classes for key in _names(each.body))))
-
-
-def _names(body: Iterable[ast.stmt]) -> Iterator[str]:
-    for target, value in _assigned(body):
-        is_literal = not any(isinstance(node, ast.Call | ast.Name | ast.Attribute) for node in ast.walk(value))
-        if isinstance(target, ast.Name) and is_literal:
-            yield target.id
-
-
-def _assigned(body: Iterable[ast.stmt]) -> Iterator[tuple[ast.expr, ast.expr]]:
-    for line in body:
-        if isinstance(line, ast.AnnAssign) and line.value is not None:
-            yield line.target, line.value
-        elif isinstance(line, ast.Assign):
-            for target in line.targets:
-                if isinstance(target, ast.Tuple) and isinstance(line.value, ast.Tuple):
-                    yield from zip(target.elts, line.value.elts, strict=False)
-                else:
-                    yield target, line.value
+    scopes = {f"{each.name}.": each.body for each in body if isinstance(each, ast.ClassDef)}
+    found: set[str] = set()
+    for prefix, lines in {"": body, **scopes}.items():
+        for line in lines:
+            value = line.value if isinstance(line, ast.Assign | ast.AnnAssign) else None
+            if value is None or any(isinstance(node, ast.Call | ast.Name | ast.Attribute) for node in ast.walk(value)):
+                continue
+            names = [node for node in ast.walk(line) if isinstance(node, ast.Name)]
+            found |= {prefix + node.id for node in names if isinstance(node.ctx, ast.Store)}
+    return frozenset(found)
 
 
 def _is_unmade(value: Any) -> bool:
@@ -338,15 +299,10 @@ def _get(module: ModuleType, name: str) -> Any:
 
 def _set(module: ModuleType, name: str, before: Any, value: Any) -> None:
     """Set a variable. Mutable objects are changed in place: other modules may reference them by another name."""
-    if type(before) is type(value) and isinstance(value, dict | list | set):
-        if isinstance(value, dict):
-            dict.clear(before)
-            dict.update(before, value)
-        elif isinstance(value, list):
-            list.__setitem__(before, slice(None), value)
-        else:
-            set.clear(before)
-            set.update(before, value)
+    kind = _container(type(value))
+    if type(before) is type(value) and kind in _FILL:
+        kind.clear(before)
+        _FILL[kind](before, value)
         attributes(before).update(attributes(value))
     elif type(before) is type(value) and _is_record(type(value)):
         attributes(before).clear()
@@ -359,7 +315,7 @@ def _set(module: ModuleType, name: str, before: Any, value: Any) -> None:
 # -- of loggers ---------------------------------------------------------------------------------------------------
 
 
-def log_settings() -> list[Log]:
+def _log_settings() -> list[Log]:
     """Return the configuration of the loggers of this process, as far as a worker can have the same."""
     others = [found for found in list(logging.root.manager.loggerDict.values()) if isinstance(found, logging.Logger)]
     found = []

@@ -37,22 +37,6 @@ class Column(NamedTuple):
     """Numbers: one array. Strings, bytes: end offsets, and the concatenation. Tuples: a column per position."""
 
 
-class SentList(NamedTuple):
-    """A list in the form in which it is sent: columns without their buffers, which are the last of the payload's."""
-
-    column: Column
-    length: int
-
-    @property
-    def num_buffers(self) -> int:
-        """Number of buffers of its columns."""
-        return len(buffers_of(self.column))
-
-    def rebuilt(self, buffers: Iterator[Any]) -> SharedList:
-        """Return the list over its buffers."""
-        return SharedList(with_buffers(self.column, buffers), self.length)
-
-
 def encode(items: list[Any], depth: int = 0) -> Column | None:
     """Return a list as columns, or None if it has to be pickled."""
     kinds = set(map(type, items))
@@ -86,18 +70,17 @@ def _encode_texts(kind: type, items: list[Any]) -> Column | None:
     return Column(kind, (ends, np.frombuffer(data, np.uint8)))
 
 
-def buffers_of(column: Column) -> list[Any]:
-    """Return the arrays of a column, in the order in which ``with_buffers`` takes them."""
+def with_arrays(column: Column, change: Callable[[Any], Any]) -> Column:
+    """Return the column over other arrays."""
     if column.kind is tuple:
-        return [buffer for part in column.parts for buffer in buffers_of(part)]
-    return list(column.parts)
+        return Column(tuple, tuple(with_arrays(part, change) for part in column.parts))
+    return Column(column.kind, tuple(map(change, column.parts)))
 
 
-def with_buffers(column: Column, buffers: Iterator[Any]) -> Column:
-    """Return the column over other buffers, or over none for sending."""
-    if column.kind is tuple:
-        return Column(tuple, tuple(with_buffers(part, buffers) for part in column.parts))
-    return Column(column.kind, tuple(next(buffers) for _ in column.parts))
+def _length(column: Column) -> int:
+    while column.kind is tuple:
+        column = column.parts[0]
+    return len(column.parts[0]) - (column.kind not in _NUMBERS)
 
 
 def _getter(column: Column) -> Callable[[int], Any]:
@@ -125,8 +108,8 @@ class SharedList(MutableSequence[Any]):
 
     __slots__ = ("_get", "_items", "_length")
 
-    def __init__(self, column: Column, length: int) -> None:
-        self._get, self._length = _getter(column), length
+    def __init__(self, column: Column) -> None:
+        self._get, self._length = _getter(column), _length(column)
         self._items: list[Any] | None = None
         """All items, once an operation needed them."""
 

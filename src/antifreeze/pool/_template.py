@@ -14,7 +14,6 @@ The last process that is ready forks workers. Modules that workers import while 
 from __future__ import annotations
 
 import enum
-import functools
 import itertools
 import os
 import sys
@@ -27,17 +26,7 @@ from typing import Any
 
 from antifreeze.core import get_logger
 from antifreeze.forkserver import Spawn
-from antifreeze.payload import (
-    Patch,
-    Payload,
-    dump_replacement,
-    find_replacements,
-    gather_settings,
-    make_payload,
-    own_sources,
-    packed,
-    registered,
-)
+from antifreeze.payload import Patch, Payload, find_patches, gather_settings, make_payload, own_sources
 from antifreeze.pool._servers import Server
 from antifreeze.worker import Environment
 
@@ -133,11 +122,9 @@ class Templates:
 
     def of(self, program: Any) -> tuple[Template, Environment]:
         """Return the template for a program, and the environment its workers take over from this process."""
-        before, replacements = self.current, find_replacements(self.by_value)
-        replaced = {each.place for each in replacements}
+        before = self.current
+        replaced, patches = find_patches(self.by_value)
         payload = make_payload(program, self.by_value, None if before is None else before.payload, replaced)
-        with registered(self.by_value):
-            patches = packed(replacements, functools.partial(dump_replacement, replaced=replaced))
         sources, environment = own_sources(self.by_value), environment_of(self.by_value, patches)
         carried = (*(f"rebuilt {name}" for name in payload.rebuilt), *environment.settings.summary())
         if carried != self.carried:

@@ -1,13 +1,12 @@
 """What runs in worker processes."""
 
 from antifreeze.worker._collate import CollateOwnTypes
-from antifreeze.worker._iterable import IterableProgram
+from antifreeze.worker._iterable import IterableProgram, has_state, load_between, opened_state, sealed_state
 from antifreeze.worker._main import DUMP_SIGNAL, MAX_FDS, apply_environment, load_program, run
 from antifreeze.worker._programs import Ended, MapProgram, Nothing, Program, start_worker
 from antifreeze.worker._seeding import restore, save, seed_now, seeded
 from antifreeze.worker._task_context import TaskContext
 from antifreeze.worker._user_errors import UserError, failure_of
-from antifreeze.worker._user_state import has_state, load_between, opened_state, sealed_state
 from antifreeze.worker._wire import (
     Cancel,
     Environment,

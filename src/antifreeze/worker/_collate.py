@@ -5,7 +5,8 @@ one dtype and shape, numbers of one type, strings, and dicts, lists and tuples o
 would be a tensor is an ``AsTensor`` around a NumPy array. Everything else, and everything that torch rejects, is left
 to torch, which is imported for it: a batch, or an error, never depends on whether torch was loaded.
 
-Where torch is loaded, its own function is used; in a worker, that stacks directly into shared memory.
+Where torch is loaded, its own function is used; in a worker, that stacks directly into shared memory, so that batches
+are sent without a copy. Torch itself would use files in /dev/shm.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from antifreeze.ipc import tensor_of
+from antifreeze.ipc import Outbox, tensor_of
 from antifreeze.payload import when_imported
-from antifreeze.worker._batch_memory import empty, lend
 
 TENSOR_DTYPES = "?bBhHiIlLqQefdFD"
 """The dtypes that torch accepts, as NumPy's one-letter codes: it has two types of 64 bits, and torch takes both."""
 _dtype_of = attrgetter("dtype")
+_LARGE = 1 << 15
+_outboxes: list[Outbox] = []
 
 
 class AsTensor:
@@ -137,10 +139,21 @@ def _is_accepted(found: NDArray[Any]) -> bool:
     return all(stride >= 0 and stride % found.itemsize == 0 for stride in found.strides)
 
 
+def lend(nbytes: int) -> NDArray[np.uint8] | None:
+    """Return shared memory if it is available and ``nbytes`` is large enough to benefit."""
+    if not _outboxes or nbytes < _LARGE:
+        return None
+    try:
+        return _outboxes[0].lend(nbytes)[:nbytes]
+    except OSError:  # out of descriptors or memory: the batch is copied later
+        return None
+
+
 def stack_alike(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """Return arrays of one shape and dtype as one array."""
-    shape = arrays[0].shape
-    whole = empty((len(arrays), *shape), arrays[0].dtype)
+    shape, dtype = arrays[0].shape, arrays[0].dtype
+    lent = lend(len(arrays) * arrays[0].nbytes)
+    whole = np.empty((len(arrays), *shape), dtype) if lent is None else lent.view(dtype).reshape(-1, *shape)
     if not shape:
         for index, number in enumerate(arrays):
             whole[index] = number
@@ -165,12 +178,27 @@ class CollateOwnTypes:
         return module.collate(batch, collate_fn_map={**module.default_collate_fn_map, **self._own})
 
 
-def install() -> None:
-    """Replace the functions by which torch stacks tensors and arrays, now or when it is imported."""
-    when_imported("torch.utils.data._utils.collate", _replace)
+def install(outbox: Outbox) -> None:
+    """Allocate batches from the outbox, in our collate and in torch's, now or when torch is imported."""
+    _outboxes[:] = [outbox]
+    when_imported("torch.storage", _replace_storage)
+    when_imported("torch.utils.data._utils.collate", _replace_collate)
 
 
-def _replace() -> None:
+def _replace_storage() -> None:
+    """Replace the function by which torch, and code copied from it, allocates the memory of a batch in a worker."""
+    storage: Any = sys.modules["torch.storage"]
+
+    def _new_shared(cls: Any, size: int, *, device: Any = "cpu") -> Any:
+        lent = lend(size) if str(device) == "cpu" else None
+        torch: Any = sys.modules["torch"]
+        return cls(size, device=device) if lent is None else torch.from_numpy(lent).untyped_storage()
+
+    storage.UntypedStorage._new_shared = classmethod(_new_shared)
+
+
+def _replace_collate() -> None:
+    """Replace the functions by which torch stacks tensors and arrays."""
     torch: Any = sys.modules["torch"]
     known: Any = sys.modules["torch.utils.data._utils.collate"].default_collate_fn_map
     for kind, collate in ((torch.Tensor, _stack_tensors), (np.ndarray, _stack_arrays)):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
 import itertools
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -48,22 +50,22 @@ def explain(samples: Sequence[Any], names: Sequence[str]) -> str | None:
         return None
 
 
+_KINDS: dict[Any, SampleKind] = {
+    NoneType: SampleKind.NONE,
+    bool | int | float | complex | np.number | np.bool_: SampleKind.NUMBER,
+    str | bytes: SampleKind.TEXT,
+    Mapping: SampleKind.MAPPING,
+    Sequence: SampleKind.SEQUENCE,
+}
+
+
 def _kind(value: Any) -> SampleKind:
-    try:
-        if value is None:
-            return SampleKind.NONE
-        if isinstance(value, bool | int | float | complex | np.number | np.bool_):
-            return SampleKind.NUMBER
-        if isinstance(value, str | bytes):
-            return SampleKind.TEXT
-        if isinstance(value, Mapping):
-            return SampleKind.MAPPING
-        if isinstance(value, Sequence):
-            return SampleKind.SEQUENCE
+    with contextlib.suppress(Exception):  # border: see explain
+        for types, kind in _KINDS.items():
+            if isinstance(value, types):
+                return kind
         if isinstance(value.shape, tuple) and value.dtype is not None:
             return SampleKind.ARRAY
-    except Exception:  # noqa: BLE001, S110  border: see explain
-        pass
     return SampleKind.OTHER
 
 
@@ -130,12 +132,13 @@ class _Search:
         yield from self._dtypes(values, path, values)
 
     def _dtypes(self, arrays: Sequence[Any], path: str, values: Sequence[Any]) -> Iterator[Finding]:
-        dtypes = [_dtype_name(value) for value in values]
-        unfit = [index for index, value in enumerate(values) if _has_no_tensor(value)]
+        dtypes = [str(value.dtype) if hasattr(value, "dtype") else type(value).__name__ for value in values]
+        of_numpy = [(i, value.dtype) for i, value in enumerate(values) if isinstance(value, np.ndarray | np.generic)]
+        unfit = [i for i, dtype in of_numpy if dtype.char not in TENSOR_DTYPES]
         if unfit:
             of = f" of {path}" if path else ""
             yield True, f"the dtype{of} is {dtypes[unfit[0]]} in {self._who(unfit)}, which torch does not support"
-        elif not _stackable(arrays):
+        elif not _are_stackable(arrays):
             yield True, self._differ("dtypes", path, dtypes) + "; torch has no dtype for both"
 
     def _sequences(self, values: Sequence[Any], path: str) -> Iterator[Finding]:
@@ -205,22 +208,14 @@ def _quoted(key: object) -> str:
     return f'"{key}"' if isinstance(key, str) else repr(key)
 
 
-def _dtype_name(value: Any) -> str:
-    return str(value.dtype) if hasattr(value, "dtype") else type(value).__name__
-
-
-def _has_no_tensor(value: Any) -> bool:
-    return isinstance(value, np.ndarray | np.generic) and value.dtype.char not in TENSOR_DTYPES
-
-
-def _stackable(arrays: Iterable[Any]) -> bool:
+def _are_stackable(arrays: Sequence[Any]) -> bool:
     """Return True if torch can promote all of them to one dtype. It is loaded if its collate has failed."""
     torch: Any = sys.modules.get("torch")
     names = {str(value.dtype).removeprefix("torch."): None for value in arrays}
-    try:
-        functools.reduce(torch.promote_types, [getattr(torch, name) for name in names])
-    except RuntimeError:
-        return False
-    except (AttributeError, TypeError):  # torch is not loaded, or there is nothing to promote
-        return True
+    # Raised if torch is not loaded, or there is nothing to promote.
+    with contextlib.suppress(AttributeError, TypeError):
+        try:
+            functools.reduce(torch.promote_types, [getattr(torch, name) for name in names])
+        except RuntimeError:
+            return False
     return True

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import functools
 import inspect
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import cloudpickle
@@ -16,7 +18,6 @@ from antifreeze.worker import _worker_info
 from antifreeze.worker._programs import Ended, Nothing, Samples
 from antifreeze.worker._task_context import TaskContext
 from antifreeze.worker._user_errors import UserError
-from antifreeze.worker._user_state import has_state, keeps_loaded_state, load_between, opened_state, sealed_state
 from antifreeze.worker._wire import FailureReason, Shard, ShardState, Task
 
 logger = get_logger()
@@ -58,8 +59,7 @@ class IterableProgram(Samples):
         if self._number < shard.number and not self.ended:
             self._replay(task, context)
             if shard.fingerprint is not None and self.fingerprint != shard.fingerprint:
-                kind = NotAsSaved if shard.is_saved else NotTheSame
-                raise _replay_failed(context.slot, kind(context.slot, shard.number))
+                raise _replay_failed(shard, context.slot)
         if shard.is_over and not self.ended:
             self._finish(task, context)
         if self.ended:
@@ -86,14 +86,14 @@ class IterableProgram(Samples):
         nothing about the state.
         """
         shard: Shard = task.what
-        if shard.stand is not None and shard.stand.is_end:
+        if shard.stand is None or shard.stand.is_end or shard.fingerprint is None:
             # Only a new worker needs the state in which the previous epoch ended; the others have it.
-            self._begin(task, None if self._is_used and not shard.is_saved else shard.stand, context)
+            has_it = shard.stand is not None and shard.stand.is_end and self._is_used and not shard.is_saved
+            self._begin(task, None if has_it else shard.stand, context)
             return
-        if shard.stand is None or shard.fingerprint is None:
-            self._begin(task, shard.stand, context)
-            return
-        pristine = self._copy()
+        pristine: bytes | None = None  # loading a state cannot be undone
+        with contextlib.suppress(Exception):  # border: the user's reducers
+            pristine = cloudpickle.dumps(self.dataset)
         found = [self._resumed_fingerprint(task, context)]
         if found[0] != shard.fingerprint and pristine is not None:
             self.dataset = cloudpickle.loads(pristine)
@@ -124,24 +124,17 @@ class IterableProgram(Samples):
             context.clear(context.step)
         return self.fingerprint
 
-    def _copy(self) -> bytes | None:
-        """Return a pickled copy of the dataset, if possible: loading a state cannot be undone."""
-        try:
-            return bytes(cloudpickle.dumps(self.dataset))
-        except Exception:  # noqa: BLE001  border: the user's reducers
-            return None
-
     def _begin(self, task: Task, stand: ShardState | None, context: TaskContext) -> None:
         _worker_info.update(dataset=self.dataset, seed=task.seed + context.slot)
         self._epoch, self._number, self.fingerprint, self.ended, self.end = task.epoch, 0, 0, False, None
-        self._seed(task, 0, context)
+        context.seed(task.seed, 1 + context.slot, 0)
         self._is_seeded = self._is_used = True
         try:
             states = {} if stand is None else opened_state(stand.state)
             loaded = "dataset" in states and has_state(self.dataset)
             if loaded and stand is not None and stand.is_end:
                 load_between(self.dataset, states["dataset"])
-                self._seed(task, 0, context)
+                context.seed(task.seed, 1 + context.slot, 0)
             elif loaded:
                 self.dataset.load_state_dict(states["dataset"])
                 self._is_to_forget = keeps_loaded_state(self.dataset)
@@ -209,18 +202,15 @@ class IterableProgram(Samples):
         except Ended:
             has_more = False
         if has_more and shard.fingerprint is not None:
-            raise _replay_failed(context.slot, NotAsSaved(context.slot, shard.number, has_more=True))
+            raise _replay_failed(shard, context.slot, has_more=True)
         context.clear(context.step)
         self.ended = True
-
-    def _seed(self, task: Task, number: int, context: TaskContext) -> None:
-        context.seed(task.seed, 1 + context.slot, number)
 
     def _next(self, task: Task, context: TaskContext) -> Any:
         """Return the next batch of the shard."""
         # The first batch continues with the random numbers that iter() started with.
         if self._number or not self._is_seeded:
-            self._seed(task, self._number, context)
+            context.seed(task.seed, 1 + context.slot, self._number)
         self._is_seeded = False
         first = self._number * (self._batch_size or 1)
         samples, numbers = [], []
@@ -240,52 +230,119 @@ class IterableProgram(Samples):
         if self._is_to_forget:
             self.dataset.load_state_dict({})
             self._is_to_forget = False
-        full = len(samples) + len(context.skipped) == (self._batch_size or 1)
-        self.ended = not full
+        self.ended = len(samples) + len(context.skipped) < (self._batch_size or 1)
         if self.ended:
             self.end = self._end_state()
-        if not full and (self._drop_last or not samples):
-            raise Ended
+            if self._drop_last or not samples:
+                raise Ended
         self._number += 1
         if not samples:
             raise Nothing
-        return (
-            self.collate(samples, numbers, context) if self.batched else self.convert(samples[0], numbers[0], context)
-        )
-
-
-def _replay_failed(share: int, error: NotAsSaved | NotTheSame) -> UserError:
-    return UserError(f"iterating the dataset again (share {share})", error, reason=error.reason)
+        if not self.batched:
+            return self.convert(samples[0], numbers[0], context)
+        return self.collate(samples, numbers, context)
 
 
 class NotTheSame(RuntimeError):
     """An iterable dataset yielded different samples when a replacement worker replayed it."""
 
-    reason = FailureReason.NOT_REPEATABLE
-
-    def __init__(self, shard: int, number: int) -> None:
-        super().__init__(
-            f"cannot resume shard {shard} on a replacement worker: expected the same first {number} batches, got "
-            "different ones. The dataset is not deterministic, so the remaining samples are unknown"
-        )
-
 
 class NotAsSaved(RuntimeError):
     """An iterable dataset yielded different samples than before its state was saved."""
 
-    reason = FailureReason.NOT_AS_SAVED
 
-    def __init__(self, shard: int, number: int, *, has_more: bool = False) -> None:
-        what = (
-            f"the state does not fit this dataset: the first {number} batches of shard {shard} differ from those "
-            "delivered before the state was saved"
+def _replay_failed(shard: Shard, slot: int, *, has_more: bool = False) -> UserError:
+    what, number = f"iterating the dataset again (share {slot})", shard.number
+    if not shard.is_saved and not has_more:
+        error = NotTheSame(
+            f"cannot resume shard {slot} on a replacement worker: expected the same first {number} batches, got "
+            "different ones. The dataset is not deterministic, so the remaining samples are unknown"
         )
-        if has_more:
-            what = (
-                f"the state does not fit this dataset: shard {shard} had ended after {number} batches when the state "
-                "was saved, and now it has more"
-            )
-        super().__init__(
-            f"{what}: it has changed, or it is not deterministic. "
-            "Use load_state_dict(state, strict=False) to continue after that many batches, whatever they are"
-        )
+        return UserError(what, error, reason=FailureReason.NOT_REPEATABLE)
+    why = f"the first {number} batches of shard {slot} differ from those delivered before the state was saved"
+    if has_more:
+        why = f"shard {slot} had ended after {number} batches when the state was saved, and now it has more"
+    changed = NotAsSaved(
+        f"the state does not fit this dataset: {why}: it has changed, or it is not deterministic. "
+        "Use load_state_dict(state, strict=False) to continue after that many batches, whatever they are"
+    )
+    return UserError(what, changed, reason=FailureReason.NOT_AS_SAVED)
+
+
+# -- saved states of the user's objects --------------------------------------------------------------------------------
+
+
+def has_state(owner: object) -> bool:
+    """Return True if an object can save and load its position."""
+    save, load = getattr(owner, "state_dict", None), getattr(owner, "load_state_dict", None)
+    return save is not None and load is not None and _takes(save, 0) and _takes(load, 1)
+
+
+def _takes(function: Any, count: int) -> bool:
+    """Return True if a function can be called with ``count`` arguments: those of some datasets need more."""
+    bound = getattr(function, "__self__", None) is not None
+    return callable(function) and _fits(getattr(function, "__func__", function), count + bound)
+
+
+@functools.lru_cache(maxsize=64)
+def _fits(function: Callable[..., Any], count: int) -> bool:
+    try:
+        inspect.signature(function).bind(*[None] * count)
+    except TypeError:
+        return False
+    except ValueError:  # it has no signature
+        return True
+    return True
+
+
+def keeps_loaded_state(dataset: object) -> bool:
+    """True for Hugging Face's iterable datasets: every iteration starts with the state that was loaded last.
+
+    That holds until ``set_epoch()``. ``load_state_dict({})`` resets it: the next iteration starts from the beginning.
+    """
+    names = {(kind.__module__.split(".")[0], kind.__name__) for kind in type(dataset).__mro__}
+    return ("datasets", "IterableDataset") in names
+
+
+def load_between(dataset: Any, state: Any) -> None:
+    """Load a state that an iterable dataset had between two iterations.
+
+    A state is meant to be loaded before ``iter(dataset)``, which then continues the iteration in which the state was
+    taken. Here that iteration is finished, or has not started, and the next one is wanted. A dataset that counts its
+    iterations in ``__iter__`` may undo one when it loads a state, or may skip the count after that: in both cases it
+    has the same state again after ``iter(dataset)``, and the next iteration is the right one. Otherwise the state is
+    loaded once more. A generator runs nothing before its first sample is requested.
+
+    If it still has another state, it would apply this one in its next iteration, and continue from there. That
+    iteration may be empty, so the dataset gets its previous state back: a whole epoch matters more than a counter.
+    """
+    if keeps_loaded_state(dataset):
+        return
+    before = dataset.state_dict()
+    dataset.load_state_dict(copy.deepcopy(state))
+    if not inspect.isgeneratorfunction(getattr(type(dataset), "__iter__", None)):
+        with contextlib.suppress(Exception):  # border: it may need a worker
+            iter(dataset)
+        if _are_equal(dataset.state_dict(), state):
+            return
+        dataset.load_state_dict(copy.deepcopy(state))
+    if not _are_equal(dataset.state_dict(), state):
+        dataset.load_state_dict(before)
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    try:
+        return bool(one == other)
+    except Exception:  # noqa: BLE001  border: arrays are neither equal nor not
+        return sealed_state({"": one}) == sealed_state({"": other})
+
+
+def sealed_state(states: dict[str, Any]) -> bytes:
+    """Return states of the user's objects in the form in which they are sent between processes."""
+    return bytes(cloudpickle.dumps(states))
+
+
+def opened_state(state: bytes) -> dict[str, Any]:
+    """Return the states that ``sealed_state`` packed."""
+    states: dict[str, Any] = cloudpickle.loads(state)
+    return states

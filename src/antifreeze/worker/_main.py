@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import io
 import multiprocessing.process
 import os
-import pickle
 import signal
 import sys
 import threading
@@ -17,25 +15,26 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from antifreeze.core import Deadline
-from antifreeze.ipc import Channel, Closed, HeartbeatWriter, Inbox, Outbox, SegmentUpdate, Stage, dump, pack, unshare
-from antifreeze.payload import PayloadLayout, SharedList, bytes_at, received_handles, run_reopeners, set_logs, take_over
-from antifreeze.worker import _batch_memory, _collate, _worker_info
+from antifreeze.ipc import (
+    Channel,
+    Closed,
+    HeartbeatWriter,
+    Inbox,
+    Outbox,
+    Packed,
+    SegmentUpdate,
+    Stage,
+    dump,
+    pack,
+    unpack,
+    unshare,
+)
+from antifreeze.payload import PayloadLayout, load_payload, run_reopeners, set_logs, take_over
+from antifreeze.worker import _collate, _worker_info
 from antifreeze.worker._programs import Ended, Nothing, Program
 from antifreeze.worker._task_context import TaskContext
 from antifreeze.worker._user_errors import UserError, failure_of
-from antifreeze.worker._wire import (
-    Cancel,
-    Environment,
-    FailureReason,
-    Ready,
-    Result,
-    Results,
-    Start,
-    Task,
-    Tasks,
-    pieces_of,
-    unpacked,
-)
+from antifreeze.worker._wire import Cancel, Environment, FailureReason, Ready, Result, Results, Start, Task, Tasks
 
 DUMP_SIGNAL = signal.SIGRTMIN + 7 if sys.platform == "linux" else signal.SIGUSR2
 """Makes a worker dump the stacks of its threads, even while native code holds the interpreter lock."""
@@ -75,28 +74,10 @@ def _become_worker(slot: int, owner_pid: int) -> None:
     process._parent_process = process._ParentProcess("MainProcess", owner_pid, None)
 
 
-class _Unpickler(pickle.Unpickler):
-    """Unpickles the trainer's objects; large lists are stored beside the pickle."""
-
-    def __init__(self, file: io.BytesIO, lists: list[SharedList], buffers: list[Any]) -> None:
-        super().__init__(file, buffers=buffers)
-        self._lists = lists
-
-    def persistent_load(self, number: Any) -> Any:
-        return self._lists[number]
-
-
 def load_program(payload: PayloadLayout, fds: list[int]) -> Program:
     """Rebuild a program from its payload; closes the descriptors. Raises ``UserError``."""
-    memory, *handles = fds
     try:
-        head, *buffers = bytes_at(payload.pieces, memory, handles)
-        os.close(memory)
-        num_columns = sum(sent.num_buffers for sent in payload.lists)
-        columns = iter(buffers[len(buffers) - num_columns :])
-        lists = [sent.rebuilt(columns) for sent in payload.lists]
-        with received_handles(handles, payload.tracker):
-            return _Unpickler(io.BytesIO(head.data), lists, buffers).load()  # type: ignore[no-any-return]
+        return load_payload(payload, fds)  # type: ignore[no-any-return]
     except BaseException as error:
         raise UserError("rebuilding the dataset in a worker", error) from error
 
@@ -172,8 +153,9 @@ class _Worker:
         except UserError as error:
             failure = failure_of(error)
         self._send(Ready(failure, time.perf_counter() - began_s))
-        if failure is not None:
-            self._linger()
+        while failure is not None:  # until it is terminated: a worker that exited now would be treated as a crash
+            self._board.at(Stage.IDLE)
+            self._wait()
         self._on_messages(later)
         while True:
             if not self._tasks:
@@ -191,20 +173,13 @@ class _Worker:
             with contextlib.suppress(TimeoutError):
                 return self._channel.receive(Deadline.after(_WAIT_INTERVAL_S))
 
-    def _linger(self) -> None:
-        """Wait to be terminated: a worker that exited now would be treated as a crash."""
-        self._board.at(Stage.IDLE)
-        while True:
-            self._wait()
-
     def _load(self, start: Start, fds: list[int]) -> tuple[Program, TaskContext]:
         self._board.at(Stage.LOAD)
         apply_environment(start.environment)
         _become_worker(start.slot, start.environment.owner_pid)
         self._sends_at_once = start.sends_at_once
         context = TaskContext(self._board, slot=start.slot, num_workers=start.num_workers, on_error=start.on_error)
-        _batch_memory.install(self._outbox)
-        _collate.install()
+        _collate.install(self._outbox)
         _worker_info.install(start.slot, start.num_workers, 0, None)
         program = self._program
         if program is None:
@@ -235,7 +210,8 @@ class _Worker:
         """Drop the tasks and results of an abandoned run, and release their memory."""
         for task in [task for task in self._tasks if task.run == run]:
             self._tasks.remove(task)
-            self._inbox.release(pieces_of(task))
+            if isinstance(task.what, Packed):
+                self._inbox.release(task.what.pieces)
         with self._sending:
             for result in [result for result in self._outgoing.results if result.run == run]:
                 self._outgoing.results.remove(result)
@@ -276,7 +252,7 @@ class _Worker:
             due = self._sends_at_once or self._outgoing.is_due()
         if due:
             self._flush()
-        elif not self._has_pending.is_set():
+        else:
             self._has_pending.set()
 
     def _newly_imported(self) -> tuple[str, ...]:
@@ -292,7 +268,8 @@ class _Worker:
     def _packed(self, task: Task, program: Any, context: TaskContext) -> dict[str, Any]:
         """Make the batch of a task, and pack it into shared memory."""
         try:
-            task = unpacked(task, self._inbox)
+            if isinstance(task.what, Packed):
+                task = task._replace(what=unpack(task.what, self._inbox))
         except BaseException as error:
             raise UserError("rebuilding the task in a worker", error) from error
         batch = program.make(task, context)

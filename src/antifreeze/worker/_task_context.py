@@ -12,7 +12,6 @@ from antifreeze.worker._seeding import seed_now
 from antifreeze.worker._user_errors import UserError, text_of
 from antifreeze.worker._wire import SkippedSample
 
-Seed = Callable[[int, int, int], None]
 _NAMES = {stage: stage.name.lower() for stage in Stage}
 
 
@@ -26,7 +25,7 @@ class TaskContext:
         slot: int,
         num_workers: int,
         on_error: str,
-        seed: Seed = seed_now,
+        seed: Callable[[int, int, int], None] = seed_now,
         times: dict[str, float] | None = None,
     ) -> None:
         self.slot, self.num_workers, self.on_error = slot, num_workers, on_error

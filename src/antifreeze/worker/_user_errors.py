@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import traceback
 from types import FrameType
-from typing import Any
 
 import cloudpickle
 
@@ -89,12 +88,12 @@ def _is_ours(frame: FrameType) -> bool:
 def _portable(error: BaseException) -> bytes | None:
     """Return the pickled error if it can be rebuilt: many cannot, because their constructors want other arguments."""
     try:
-        blob = cloudpickle.dumps(_bare(error))
-        if len(blob) > _LARGE_ERROR_NBYTES:
-            return None
-        return blob if type(pickle.loads(blob)) is type(error) else None  # noqa: S301  our own error
+        error.__traceback__ = error.__cause__ = error.__context__ = None  # which hold its frames
+        blob = cloudpickle.dumps(error)
+        is_fit = len(blob) <= _LARGE_ERROR_NBYTES and type(pickle.loads(blob)) is type(error)  # noqa: S301  our own
     except Exception:  # noqa: BLE001  border: it calls the user's constructors and reducers
         return None
+    return blob if is_fit else None
 
 
 def _portable_class(kind: type) -> bytes | None:
@@ -102,10 +101,3 @@ def _portable_class(kind: type) -> bytes | None:
         return bytes(cloudpickle.dumps(kind))
     except Exception:  # noqa: BLE001  border: a class may refer to anything
         return None
-
-
-def _bare(error: Any) -> Any:
-    """Return the error without what holds its frames."""
-    error.__traceback__ = None
-    error.__cause__ = error.__context__ = None
-    return error

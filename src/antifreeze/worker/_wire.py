@@ -5,11 +5,8 @@ from __future__ import annotations
 import enum
 from typing import Any, NamedTuple
 
-from antifreeze.ipc import Inbox, Opened, Packed, Piece, Slowest, unpack
+from antifreeze.ipc import Opened, Packed, Slowest
 from antifreeze.payload import PayloadLayout, Settings
-
-OnError = str
-"""``"raise"``: a failing sample fails its task. ``"skip"``: it is skipped."""
 
 
 class Environment(NamedTuple):
@@ -28,7 +25,8 @@ class Start(NamedTuple):
 
     slot: int
     num_workers: int
-    on_error: OnError
+    on_error: str
+    """``"raise"``: a failing sample fails its task. ``"skip"``: it is skipped."""
     seed: int
     environment: Environment
     payload: PayloadLayout
@@ -50,16 +48,6 @@ class Task(NamedTuple):
     """Positions in the batch that are skipped."""
     run: int = 0
     """Number of the run it belongs to. An epoch that resumes after an error is a new run, and ignores older results."""
-
-
-def pieces_of(task: Task) -> list[Piece]:
-    """Return the shared memory of a task, if it has any."""
-    return task.what.pieces if isinstance(task.what, Packed) else []
-
-
-def unpacked(task: Task, inbox: Inbox) -> Task:
-    """Return the task unpacked; its data may be in the trainer's memory, and the worker may modify it."""
-    return task._replace(what=unpack(task.what, inbox)) if isinstance(task.what, Packed) else task
 
 
 class ShardState(NamedTuple):

@@ -17,33 +17,24 @@ from antifreeze.worker._seeding import seed_late
 _TORCH = "torch.utils.data._utils.worker"
 _FACTS = ("id", "num_workers", "seed", "dataset")
 _SHARDING_FACTS = frozenset({"id", "num_workers"})
-_SAME = object()
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerInfo:
-    """Substitute for torch's class of this name, where torch is not loaded."""
-
-    id: int
-    num_workers: int
-    seed: int
-    dataset: Any
 
 
 @dataclass(slots=True)
 class _State:
     asked: bool = False
     waits: bool = False
-    infos: list[Any] = field(default_factory=list)
-    """Our own instance, and torch's once it is loaded."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """Attributes of torch's object; empty in the trainer's process."""
+    info: Any = None
+    """Torch's object, once torch is loaded."""
 
 
 _state = _State()
 
 
 def install(id: int, num_workers: int, seed: int, dataset: Any) -> None:  # noqa: A002  torch's name for it
-    """Make this process a worker for ``get_worker_info`` of this module and of torch, now or when it is imported."""
-    _state.infos = [_recording(WorkerInfo, dict(zip(_FACTS, (id, num_workers, seed, dataset), strict=True)))]
+    """Make this process a worker for torch, now or when it is imported."""
+    _state.facts = dict(zip(_FACTS, (id, num_workers, seed, dataset), strict=True))
     if _TORCH in sys.modules:
         _set_in_torch()
     elif not _state.waits:
@@ -51,11 +42,13 @@ def install(id: int, num_workers: int, seed: int, dataset: Any) -> None:  # noqa
         when_imported(_TORCH, _on_torch_imported)
 
 
-def update(*, dataset: Any = _SAME, seed: Any = _SAME) -> None:
-    """Update this worker's information, also in objects that user code has kept."""
-    for name, value in (("dataset", dataset), ("seed", seed)):
-        for info in _state.infos if value is not _SAME else ():
-            object.__setattr__(info, name, value)
+def update(*, dataset: Any, seed: int) -> None:
+    """Update this worker's information, also in an object that user code has kept."""
+    if _state.facts:
+        _state.facts |= {"dataset": dataset, "seed": seed}
+    if _state.info is not None:
+        object.__setattr__(_state.info, "dataset", dataset)
+        object.__setattr__(_state.info, "seed", seed)
 
 
 def asked() -> bool:
@@ -68,11 +61,6 @@ def reset_asked() -> None:
     _state.asked = False
 
 
-def get_worker_info() -> Any:
-    """Return the worker's information, as torch's function does; None in the trainer's process."""
-    return _state.infos[-1] if _state.infos else None
-
-
 def _on_torch_imported() -> None:
     _state.waits = False
     _set_in_torch()
@@ -81,10 +69,12 @@ def _on_torch_imported() -> None:
 
 
 def _set_in_torch() -> None:
+    """Set an instance of a subclass of torch's class that looks like torch's in every other way."""
     worker: Any = sys.modules[_TORCH]
-    facts = {name: object.__getattribute__(_state.infos[0], name) for name in _FACTS}
-    _state.infos[1:] = [_recording(worker.WorkerInfo, facts)]
-    worker._worker_info = _state.infos[1]
+    base = worker.WorkerInfo
+    alike = {name: getattr(base, name) for name in ("__doc__", "__module__", "__qualname__")}
+    kind: Any = type(base.__name__, (_Recording, base), {"__slots__": (), **alike})
+    worker._worker_info = _state.info = kind(**_state.facts)
 
 
 class _Recording:
@@ -104,13 +94,7 @@ class _Recording:
         _state.asked = before
         return text
 
-    # Its class is created below and cannot be found by name; elsewhere, the plain class is enough.
+    # Its class cannot be found by name; elsewhere, torch's class is enough.
     def __reduce__(self) -> tuple[Any, ...]:
         facts = {name: object.__getattribute__(self, name) for name in _FACTS}
         return functools.partial(type(self).__mro__[2], **facts), ()
-
-
-def _recording(base: Any, facts: dict[str, Any]) -> Any:
-    """Return an instance of a subclass of ``base`` that looks like ``base`` in every other way."""
-    alike = {name: getattr(base, name) for name in ("__doc__", "__module__", "__qualname__")}
-    return type(base.__name__, (_Recording, base), {"__slots__": (), **alike})(**facts)

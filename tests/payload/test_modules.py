@@ -11,8 +11,15 @@ from typing import Any
 
 import pytest
 
-from antifreeze.payload._inspection import attributes, class_members, find_in_class, module_members, slots
-from antifreeze.payload._modules import is_library, needs_torch
+from antifreeze.payload._modules import (
+    attributes,
+    class_members,
+    find_in_class,
+    is_library,
+    module_members,
+    needs_torch,
+    slots,
+)
 from antifreeze.payload._settings import gather_settings, is_data
 
 

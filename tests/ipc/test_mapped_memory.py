@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antifreeze.ipc import create, map_bytes
-from antifreeze.ipc._anonymous_memory import lease, rounded
+from antifreeze.ipc._mapped_memory import lease, rounded
 
 
 def mapped() -> int:

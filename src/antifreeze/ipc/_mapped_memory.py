@@ -1,6 +1,7 @@
-"""Memory-mapped files: another process maps the same file instead of getting a copy.
+"""Mapped memory: anonymous memory that processes share, and files that another process maps instead of getting a copy.
 
-Shared memory is mapped from a file, too: the file has no name any more, and the processes that share it have it open.
+Anonymous memory has no name, so it cannot collide, and is freed with its last owner. It is mapped from a file, too: the
+file has no name, and the processes that share it have it open.
 """
 
 from __future__ import annotations
@@ -14,19 +15,102 @@ import mmap
 import os
 import re
 import sys
+import tempfile
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from antifreeze.core import regular_opener
-from antifreeze.ipc._anonymous_memory import Access, Bytes, map_bytes
+
+Bytes = npt.NDArray[np.uint8]
+
+_FAILED = ctypes.c_void_p(-1).value
+_PAGE = mmap.PAGESIZE
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_long,
+]
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+
+
+def create(name: str, nbytes: int) -> int:
+    """Return a descriptor of fresh shared memory. The caller closes it."""
+    if sys.platform != "linux":  # untested
+        with tempfile.TemporaryFile() as file:
+            file.truncate(max(nbytes, 1))
+            return os.dup(file.fileno())
+    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(fd, max(nbytes, 1))
+        # A peer that truncates the file would kill the reader with SIGBUS.
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+Access = Literal["r", "w", "c"]
+"""Read-only; shared writes; private copy-on-write."""
+
+_HOW = {
+    "r": (mmap.MAP_SHARED, mmap.PROT_READ),
+    "w": (mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE),
+    # Few pages will be written, so no memory is reserved for all of them.
+    "c": (mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0), mmap.PROT_READ | mmap.PROT_WRITE),
+}
+
+
+def map_bytes(fd: int, nbytes: int, access: Access = "w", start: int = 0) -> Bytes:
+    """Return the memory of a descriptor, which may be closed afterwards; unmapped when the last view is gone.
+
+    Not ``mmap.mmap``: it keeps a duplicate of the descriptor for each mapping, and a user who keeps a thousand batches
+    would run out of descriptors.
+    """
+    flags, protection = _HOW[access]
+    address = _libc.mmap(None, max(nbytes, 1), protection, flags, fd, start)
+    if address == _FAILED:
+        error = ctypes.get_errno()
+        raise OSError(error, f"cannot map {nbytes:,} bytes of shared memory: {os.strerror(error)}")
+    owner: Any = (ctypes.c_uint8 * nbytes).from_address(address)
+    weakref.finalize(owner, _libc.munmap, address, max(nbytes, 1)).atexit = False
+    memory = np.frombuffer(owner, np.uint8)
+    memory.flags.writeable = access != "r"
+    return memory
+
+
+def lease(memory: Bytes) -> Bytes:
+    """Return an array over the memory that lives exactly as long as any view of it.
+
+    NumPy collapses chains of views to the array that is based on foreign memory; going through a memoryview makes the
+    returned array that one.
+    """
+    return np.frombuffer(memory.data, np.uint8)
+
+
+def rounded(nbytes: int) -> int:
+    """Return a segment size of at least ``nbytes``, rounded so that batches of similar size can reuse it."""
+    step = max(_PAGE, 1 << max(0, nbytes.bit_length() - 3))
+    return -(-nbytes // step) * step
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
 
 _LINE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (....) ([0-9a-f]+) \S+ (\d+) +(/.*)")
 _ACCESS = {"r": mmap.ACCESS_READ, "w": mmap.ACCESS_WRITE, "c": mmap.ACCESS_COPY}
-_ESCAPED = re.compile(r"\\([0-7]{3})")
 _DEVICE = re.compile(r"/dev/(?!shm/|zero\b)")
+_OURS = "/memfd:antifreeze-"
 _MAX_TRANSFERRED = 100
 """Maximum number of unnamed files whose descriptors are sent: the kernel limits descriptors in transit."""
 
@@ -58,7 +142,7 @@ class _Mapping(NamedTuple):
 
         Our batches do not count, nor memory that a driver provides: they belong to one owner.
         """
-        is_lent = self.path.startswith("/memfd:antifreeze-") or bool(_DEVICE.match(self.path))
+        is_lent = self.path.startswith(_OURS) or bool(_DEVICE.match(self.path))
         return self.modes[1] == "w" and self.modes[3] == "s" and not is_lent
 
 
@@ -72,7 +156,7 @@ class Mappings:
         text = Path("/proc/self/maps").read_text(errors="surrogateescape") if sys.platform == "linux" else ""
         found = [match.groups() for match in map(_LINE.fullmatch, text.splitlines()) if match]
         self._mappings = [
-            _Mapping(int(begin, 16), int(end, 16), modes, int(start, 16), int(number), _unescaped(path))
+            _Mapping(int(begin, 16), int(end, 16), modes, int(start, 16), int(number), path.replace(r"\012", "\n"))
             for begin, end, modes, start, number, path in found
         ]
         self.any_shared = any(mapping.is_written_by_others for mapping in self._mappings)
@@ -87,7 +171,7 @@ class Mappings:
     def part(self, memory: Bytes) -> FilePart | None:
         """Return the range of a file that backs the memory; None if there is none, or its content has changed."""
         mapping, nbytes = self._mapping(memory), len(memory)
-        if mapping is None:
+        if mapping is None or mapping.path.startswith(_OURS):
             return None
         start = mapping.start + memory.ctypes.data - mapping.begin
         with contextlib.suppress(OSError):
@@ -130,17 +214,10 @@ def _open_here(mapping: _Mapping) -> int:
         with contextlib.suppress(OSError):
             fd, way = int(name), Path("/proc/self/fd", name)
             is_it = os.fstat(fd).st_ino == mapping.number and str(way.readlink()) == mapping.path
-            if is_it and (mapping.modes[1:4:2] != "ws" or _can_write(fd)):
+            can_write = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDWR
+            if is_it and (can_write or mapping.modes[1:4:2] != "ws"):
                 return fd
     raise FileNotFoundError(errno.ENOENT, "the mapped file is not open in this process", mapping.path)
-
-
-def _can_write(fd: int) -> bool:
-    return fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDWR
-
-
-def _unescaped(path: str) -> str:
-    return _ESCAPED.sub(lambda match: chr(int(match[1], 8)), path)
 
 
 def _is_untouched(mapping: _Mapping) -> bool:
