@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from antifreeze.doctor.check._loaders import Loader
@@ -49,7 +49,8 @@ class DatasetClass:
     def is_used_per_sample(self, attribute: str) -> bool:
         """True if code that runs for each sample reads ``self.attribute``."""
         nodes = (node for function in self.per_sample for node in ast.walk(function))
-        return any(self_attribute(node) == attribute and isinstance(_context(node), ast.Load) for node in nodes)
+        read = (node for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load))
+        return any(self_attribute(node) == attribute for node in read)
 
     def initial_values(self) -> dict[str, tuple[ast.expr, Function]]:
         """Return the last value that ``__init__``, or what it calls, assigns to each attribute, with the function."""
@@ -77,11 +78,6 @@ class DatasetClass:
         return any(isinstance(target, ast.Attribute) and target.attr == attribute for target, _ in pairs)
 
 
-def _context(node: ast.AST) -> ast.expr_context:
-    context = getattr(node, "ctx", None)
-    return context if isinstance(context, ast.expr_context) else ast.Load()
-
-
 def find_datasets(script: Script, loaders: list[Loader]) -> list[DatasetClass]:
     """Return the dataset classes of a script in their order."""
     loaded = {name for loader in loaders for name in loader.classes}
@@ -89,23 +85,14 @@ def find_datasets(script: Script, loaders: list[Loader]) -> list[DatasetClass]:
     return [_dataset(node, script, loaders) for node in sorted(found, key=lambda n: n.lineno)]
 
 
-def lineage(node: ast.ClassDef, script: Script) -> list[ast.ClassDef]:
-    """Return a class and its bases of the same file, nearest first."""
-    line = [node]
-    for member in line:
-        names = [script.name(base).rpartition(".")[2] for base in member.bases]
-        line += [script.classes[name] for name in names if name in script.classes and script.classes[name] not in line]
-    return line
-
-
 def _bases(node: ast.ClassDef, script: Script) -> set[str]:
     """Return the last names of all bases that are not of this file."""
-    bases = [base.value if isinstance(base, ast.Subscript) else base for c in lineage(node, script) for base in c.bases]
+    bases = [base.value if isinstance(base, ast.Subscript) else base for c in script.lineage(node) for base in c.bases]
     return {script.name(base).rpartition(".")[2] for base in bases} - script.classes.keys()
 
 
 def _is_dataset(node: ast.ClassDef, script: Script, loaded: set[str]) -> bool:
-    names = {f.name for c in lineage(node, script) for f in c.body if isinstance(f, ast.FunctionDef)}
+    names = {f.name for c in script.lineage(node) for f in c.body if isinstance(f, ast.FunctionDef)}
     if not names & set(_PER_SAMPLE):
         return node.name in loaded and bool(_bases(node, script))  # its base calls what it defines
     if any(_BASES.search(base) for base in _bases(node, script)):
@@ -115,29 +102,24 @@ def _is_dataset(node: ast.ClassDef, script: Script, loaded: set[str]) -> bool:
 
 
 def _dataset(node: ast.ClassDef, script: Script, loaders: list[Loader]) -> DatasetClass:
+    functions = [f for member in script.lineage(node) for f in member.body if isinstance(f, Function)]
     methods: dict[str, Function] = {}
-    for member in lineage(node, script):
-        for function in member.body:
-            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-                methods.setdefault(function.name, function)
+    for function in functions:
+        methods.setdefault(function.name, function)
     called = [methods[name] for name in _PER_SAMPLE if name in methods]
     iterable = bool(_bases(node, script) & _ITERABLE) or (bool(called) and "__getitem__" not in methods)
     # Without any of them, a base from another file has them, and calls methods of this class.
     called = called or [function for name, function in methods.items() if not name.startswith("__")]
+    # Each __init__ of the lineage usually calls the next one.
+    initialisers = [f for f in functions if isinstance(f, ast.FunctionDef) and f.name == "__init__"]
     return DatasetClass(
         node=node,
         is_iterable=iterable,
         methods=methods,
-        setup=tuple(reach(_initialisers(node, script), methods, script)),
-        per_sample=tuple(reach(called, methods, script)),
+        setup=tuple(_reach(initialisers, methods, script)),
+        per_sample=tuple(_reach(called, methods, script)),
         loaders=tuple(loader for loader in loaders if node.name in loader.classes),
     )
-
-
-def _initialisers(node: ast.ClassDef, script: Script) -> list[Function]:
-    """Return every ``__init__`` of the lineage: each usually calls the next one."""
-    body = [function for member in lineage(node, script) for function in member.body]
-    return [f for f in body if isinstance(f, ast.FunctionDef) and f.name == "__init__"]
 
 
 def _of_class(node: ast.AST, script: Script) -> str:
@@ -149,7 +131,7 @@ def _of_class(node: ast.AST, script: Script) -> str:
     return node.attr if by_call or script.name(owner) in script.classes else ""
 
 
-def reach(first: list[Function], methods: dict[str, Function], script: Script) -> Iterator[Function]:
+def _reach(first: Sequence[Function], methods: dict[str, Function], script: Script) -> Iterator[Function]:
     """Yield functions, and the methods and functions of this file that they lead to."""
     todo = list(first)
     seen = {id(function) for function in todo}

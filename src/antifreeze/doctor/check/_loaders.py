@@ -6,9 +6,16 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from antifreeze.doctor.check._bindings import AnyFunction, Bindings, bindings_of
 from antifreeze.doctor.check._facts import Facts
-from antifreeze.doctor.check._script import Script, calls_in, in_scope, keyword, parameters, self_attribute
+from antifreeze.doctor.check._script import (
+    AnyFunction,
+    Script,
+    calls_in,
+    in_scope,
+    keyword,
+    parameters,
+    self_attribute,
+)
 from antifreeze.doctor.check._values import is_none, number, text
 
 _ORDER = (
@@ -72,16 +79,12 @@ def is_loader(name: str) -> bool:
 
 def find_loaders(script: Script, facts: Facts) -> list[Loader]:
     """Return the loaders of a script in their order."""
-    default = default_method(script, facts)
-    bindings = bindings_of(script)
+    default = _default_method(script, facts)
     calls = [call for call in calls_in(ast.walk(script.tree)) if is_loader(script.name(call.func))]
-    return [
-        _loader(call, script, facts, default, bindings)
-        for call in sorted(calls, key=lambda c: (c.lineno, c.col_offset))
-    ]
+    return [_loader(call, script, facts, default) for call in sorted(calls, key=lambda c: (c.lineno, c.col_offset))]
 
 
-def default_method(script: Script, facts: Facts) -> str:
+def _default_method(script: Script, facts: Facts) -> str:
     """Return the default start method; nothing if it is unknown."""
     for call in calls_in(ast.walk(script.tree)):
         if script.name(call.func).endswith("multiprocessing.set_start_method"):
@@ -90,7 +93,7 @@ def default_method(script: Script, facts: Facts) -> str:
     return facts.start_method
 
 
-def _loader(call: ast.Call, script: Script, facts: Facts, default: str, bindings: Bindings) -> Loader:
+def _loader(call: ast.Call, script: Script, facts: Facts, default: str) -> Loader:
     given = dict(zip(_ORDER.split(), call.args, strict=False))
     given.update({k.arg: k.value for k in call.keywords if k.arg})
     sometimes: set[str] = set()
@@ -114,15 +117,15 @@ def _loader(call: ast.Call, script: Script, facts: Facts, default: str, bindings
         has_hidden_arguments=hidden,
         workers=workers,
         methods=_methods(given, sometimes, script, default),
-        classes=frozenset(classes_in(given.get("dataset"), script, bindings)),
+        classes=frozenset(_classes_in(given.get("dataset"), script)),
     )
 
 
 def _spread(node: ast.expr, script: Script) -> list[tuple[str, ast.expr, bool]] | None:
     """Return what ``**node`` passes, as (name, value, only sometimes); None if it is unknown."""
     if isinstance(node, ast.Name):
-        values = script.values.get(node.id, [])
-        first = _spread(values[0], script) if len(values) == 1 and not isinstance(values[0], ast.Name) else None
+        value = script.only_value(node)
+        first = _spread(value, script) if value is not None and not isinstance(value, ast.Name) else None
         return None if first is None else first + list(_later(node.id, script))
     if isinstance(node, ast.Dict):
         if not all(isinstance(key, ast.Constant) for key in node.keys):
@@ -145,25 +148,18 @@ def _later(name: str, script: Script) -> Iterator[tuple[str, ast.expr, bool]]:
 
 
 def _methods(given: dict[str, ast.expr], sometimes: set[str], script: Script, default: str) -> frozenset[str]:
-    context = given.get("multiprocessing_context")
-    if context is None or is_none(context):
-        return frozenset({default} - {""})
-    chosen = _method(context, script)
-    usual = {default} - {""} if "multiprocessing_context" in sometimes else set()
-    return frozenset(usual | chosen)
-
-
-def _method(node: ast.expr, script: Script) -> set[str]:
-    if isinstance(node, ast.Name):
-        values = script.values.get(node.id, [])
-        node = values[0] if len(values) == 1 else node
+    node = given.get("multiprocessing_context")
+    usual = {default} - {""}
+    if node is None or is_none(node):
+        return frozenset(usual)
+    node = script.only_value(node) or node
     if isinstance(node, ast.Call) and script.name(node.func).endswith("get_context"):
         node = keyword(node, "method", 0) or node
-    method = text(node, script)
-    return {method} & METHODS if method else set()
+    chosen = {text(node, script) or ""} & METHODS
+    return frozenset(usual | chosen if "multiprocessing_context" in sometimes else chosen)
 
 
-def classes_in(node: ast.AST | None, script: Script, bindings: Bindings) -> set[str]:
+def _classes_in(node: ast.AST | None, script: Script) -> set[str]:
     """Return the classes of this file that an expression is made of, through variables, functions and wrappers."""
     found: set[str] = set()
     todo, seen = [node] if node is not None else [], {""}
@@ -173,15 +169,15 @@ def classes_in(node: ast.AST | None, script: Script, bindings: Bindings) -> set[
             if name not in seen:
                 seen.add(name)
                 found |= {name} & script.classes.keys()
-                todo += _origins(part, script, bindings)
+                todo += _origins(part, script)
     return found
 
 
-def _origins(node: ast.AST, script: Script, bindings: Bindings) -> Iterator[ast.expr]:
+def _origins(node: ast.AST, script: Script) -> Iterator[ast.expr]:
     """Yield what a variable, an attribute or a parameter is assigned, and what a function returns."""
     if attribute := self_attribute(node):
-        owners = bindings.attributes.values()
-        yield from (b.value for held in owners for found in held.get(attribute, {}).values() for b in found)
+        held = [by_function for (_, name), by_function in script.attributes.items() if name == attribute]
+        yield from (b.value for by_function in held for found in by_function.values() for b in found)
     elif isinstance(node, ast.Name):
         yield from script.values.get(node.id, [])
         if node.id in script.functions:
@@ -189,4 +185,4 @@ def _origins(node: ast.AST, script: Script, bindings: Bindings) -> Iterator[ast.
             yield from (n.value for n in returns if n.value is not None)
         for function in script.above(node):
             if isinstance(function, AnyFunction) and node.id in parameters(function):
-                yield from bindings.arguments(function, node.id)
+                yield from script.arguments(function, node.id)

@@ -102,6 +102,17 @@ class Rule(Generic[ContextT]):
             )
 
 
+def rule(
+    code: str, weight: Weight, explanation: str, section: str = "what-doctor-check-finds"
+) -> Callable[[Callable[[ContextT], Iterator[Violation]]], Rule[ContextT]]:
+    """Return a decorator that makes a rule of a check. It registers nothing."""
+
+    def make(check: Callable[[ContextT], Iterator[Violation]]) -> Rule[ContextT]:
+        return Rule(code=code, weight=weight, section=section, explanation=explanation, check=check)
+
+    return make
+
+
 ScriptRule = Rule[ScriptContext]
 MachineRule = Rule[MachineContext]
 

@@ -6,14 +6,17 @@ import ast
 from collections.abc import Iterator
 
 from antifreeze.doctor.check._datasets import DatasetClass
-from antifreeze.doctor.check._rule import Rule, ScriptContext, Violation, Weight
+from antifreeze.doctor.check._rule import ScriptContext, Violation, Weight, rule
 from antifreeze.doctor.check._script import EXITS, Function, Script, in_scope, self_attribute
 from antifreeze.doctor.check._values import is_none, is_true
 
 _RAISE = "- return None\n+ raise  # or select the good samples beforehand, in __init__"
 
 
-def check(context: ScriptContext) -> Iterator[Violation]:
+@rule(
+    "none-sample", Weight.ERROR, "Collating fails on it, with a message that names no sample.", section="usercodeerror"
+)
+def none_sample(context: ScriptContext) -> Iterator[Violation]:
     """Find methods that return None for a sample, or end without a return after an error."""
     for dataset in context.datasets:
         if dataset.is_iterable or _none_is_handled(context.script, dataset):
@@ -102,12 +105,3 @@ def _ends(statement: ast.stmt) -> bool:
 
 def _catches_all(case: ast.match_case) -> bool:
     return isinstance(case.pattern, ast.MatchAs) and case.pattern.pattern is None and case.guard is None
-
-
-RULE = Rule(
-    code="none-sample",
-    weight=Weight.ERROR,
-    section="usercodeerror",
-    explanation="Collating fails on it, with a message that names no sample.",
-    check=check,
-)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from antifreeze.doctor.check._datasets import DatasetClass
-from antifreeze.doctor.check._rule import Rule, ScriptContext, Violation, Weight
+from antifreeze.doctor.check._rule import ScriptContext, Violation, Weight, rule
 from antifreeze.doctor.check._script import Script, calls_in, in_scope, self_attribute
 
 _KNOWS_WORKERS = re.compile(r"worker|shard|rank|split_by|partition", re.IGNORECASE)
@@ -22,7 +22,13 @@ _CHANGE = """\
 + yield from itertools.islice(samples, first, None, step)"""
 
 
-def check(context: ScriptContext) -> Iterator[Violation]:
+@rule(
+    "duplicates",
+    Weight.FREEZE,
+    "Every worker yields all samples, so each sample arrives once per worker.",
+    section="duplicatedata",
+)
+def duplicates(context: ScriptContext) -> Iterator[Violation]:
     """Find iterable datasets that every worker would read completely."""
     for dataset in context.datasets:
         loaders = [loader for loader in dataset.loaders if loader.workers is not None and loader.workers > 1]
@@ -60,12 +66,3 @@ def _is_reader(call: ast.Call, script: Script) -> bool:
     if isinstance(call.func, ast.Attribute) and call.func.attr in _READING_METHODS:
         return True
     return script.name(call.func).rpartition(".")[2].startswith("read_") and not self_attribute(call.func)
-
-
-RULE = Rule(
-    code="duplicates",
-    weight=Weight.FREEZE,
-    section="duplicatedata",
-    explanation="Every worker yields all samples, so each sample arrives once per worker.",
-    check=check,
-)
