@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import shutil
 import textwrap
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TextIO
 
@@ -50,13 +52,25 @@ class Paper:
         return f"\x1b[{code}m{text}\x1b[0m" if self.colour else text
 
 
+def map_texts(values: Any, change: Callable[[str], str]) -> Any:
+    """Return values for JSON with each text changed, except the keys."""
+    if isinstance(values, str):
+        return change(values)
+    if isinstance(values, dict):
+        return {name: map_texts(value, change) for name, value in values.items()}
+    return [map_texts(value, change) for value in values] if isinstance(values, list | tuple) else values
+
+
 def clean_values(values: Any) -> Any:
     """Return values for JSON with cleaned texts, since a program may print them. Line breaks stay."""
-    if isinstance(values, str):
-        return str(clean_block(values)) if "\n" in values else one_line(values, _MAX_PARAGRAPH_CHARS)
-    if isinstance(values, dict):
-        return {name: clean_values(value) for name, value in values.items()}
-    return [clean_values(value) for value in values] if isinstance(values, list | tuple) else values
+    return map_texts(
+        values, lambda text: str(clean_block(text)) if "\n" in text else one_line(text, _MAX_PARAGRAPH_CHARS)
+    )
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """Return the known word closest to a mistyped one, or nothing if none is close."""
+    return next(iter(difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.6)), "")
 
 
 def paper_of(stream: TextIO | None) -> Paper:

@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from antifreeze.core import one_line
-from antifreeze.doctor._suggest import closest
-from antifreeze.doctor._terminal import Paper, paper_of
+from antifreeze.doctor._terminal import Paper, closest, paper_of
 from antifreeze.doctor.check import MACHINE_RULES, SCRIPT_RULES, Rule
 from antifreeze.doctor.explain._render_markdown import as_text
 from antifreeze.doctor.explain._topics import Kind, Topic, read_topics

@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import NoReturn
 
 from antifreeze.core import one_line
-from antifreeze.doctor._suggest import closest
-from antifreeze.doctor._terminal import Paper, paper_of
+from antifreeze.doctor._terminal import Paper, closest, paper_of
 from antifreeze.doctor.job._diagnosis import Diagnosis, Verdict
 from antifreeze.doctor.job._find_job import NotFound, find_job
 from antifreeze.doctor.job._fix import Fix, fixes_of
-from antifreeze.doctor.job._kept_reports import CannotRead, keep, read
+from antifreeze.doctor.job._job_report import CannotRead, as_text, as_values, keep, read
 from antifreeze.doctor.job._observe import Gone, observe
-from antifreeze.doctor.job._render_diagnosis import as_text, as_values
 from antifreeze.doctor.job._run import run, to_stderr
 from antifreeze.doctor.job._thread_stacks import native_lines
 from antifreeze.doctor.job._verdict import is_enough, judge

@@ -142,11 +142,16 @@ def _path_argument(pid: int, seen: ProcSnapshot, proc: Path) -> str:
     if path.startswith("/") or not path:
         return path
     fd = seen.arguments[0] & 0xFFFFFFFF
+    base = link_of(proc / str(pid) / ("cwd" if at == 0 or fd == _AT_FDCWD else f"fd/{fd}"))
+    return f"{base}/{path}" if base else ""
+
+
+def link_of(path: Path) -> str:
+    """Return where a symbolic link leads, or nothing."""
     try:
-        base = (proc / str(pid) / ("cwd" if at == 0 or fd == _AT_FDCWD else f"fd/{fd}")).readlink()
+        return os.fsencode(path.readlink()).decode("utf-8", "replace")
     except OSError:
         return ""
-    return f"{os.fsencode(base).decode('utf-8', 'replace')}/{path}"
 
 
 class _ProcessMemory:
