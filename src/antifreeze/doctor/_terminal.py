@@ -8,6 +8,7 @@ import shutil
 import textwrap
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partialmethod
 from typing import Any, TextIO
 
 from antifreeze.core import clean_block, one_line
@@ -23,26 +24,6 @@ class Paper:
     width: int = 80
     colour: bool = False
 
-    def bold(self, text: str) -> str:
-        """Return a text in bold."""
-        return self._in("1", text)
-
-    def red(self, text: str) -> str:
-        """Return a text in red, for errors."""
-        return self._in("1;31", text)
-
-    def yellow(self, text: str) -> str:
-        """Return a text in yellow, for warnings."""
-        return self._in("1;33", text)
-
-    def green(self, text: str) -> str:
-        """Return a text in green, for success."""
-        return self._in("1;32", text)
-
-    def dim(self, text: str) -> str:
-        """Return a dimmed text."""
-        return self._in("2", text)
-
     def wrap(self, text: str, first: str = "", others: str = "") -> str:
         """Return a cleaned, wrapped paragraph with a line break at its end. Paths and names are never broken."""
         wrapper = textwrap.TextWrapper(self.width, first, others, break_long_words=False, break_on_hyphens=False)
@@ -50,6 +31,12 @@ class Paper:
 
     def _in(self, code: str, text: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if self.colour else text
+
+    bold = partialmethod(_in, "1")
+    dim = partialmethod(_in, "2")
+    red = partialmethod(_in, "1;31")
+    green = partialmethod(_in, "1;32")
+    yellow = partialmethod(_in, "1;33")
 
 
 def map_texts(values: Any, change: Callable[[str], str]) -> Any:

@@ -242,12 +242,11 @@ def _parsed(annotation: ast.expr) -> ast.expr:
 
 def _picks_rows(node: ast.Subscript, script: Script) -> bool:
     """True for ``frame[[1, 2, 3]]`` and, in ``__getitems__``, ``frame[indices]``: several rows by number."""
-    picked = node.slice.elts if isinstance(node.slice, ast.List) else []
     if isinstance(node.slice, ast.List):
-        return not any(isinstance(e, ast.Constant) and isinstance(e.value, str) for e in picked)
+        return not any(isinstance(e, ast.Constant) and isinstance(e.value, str) for e in node.slice.elts)
     function = script.function_of(node)
-    plural = isinstance(function, ast.FunctionDef) and function.name == "__getitems__"
-    names = parameters(function)[1:] if plural and isinstance(function, ast.FunctionDef) else []
+    is_plural = isinstance(function, ast.FunctionDef) and function.name == "__getitems__"
+    names = parameters(function)[1:] if isinstance(function, ast.FunctionDef) and is_plural else []
     return isinstance(node.slice, ast.ListComp) or (isinstance(node.slice, ast.Name) and node.slice.id in names)
 
 

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from antifreeze.doctor.check._datasets import DatasetClass
 from antifreeze.doctor.check._facts import Facts
-from antifreeze.doctor.check._loaders import Loader
+from antifreeze.doctor.check._loaders import DatasetClass, Loader
 from antifreeze.doctor.check._script import Script
 
 

@@ -71,10 +71,6 @@ class _Part:
     suspects: tuple[Suspect, ...] = ()
     is_sure: bool = True
 
-    @property
-    def is_in_collective(self) -> bool:
-        return self.trainer.always(Doing.COLLECTIVE)
-
 
 def judge(seen: Observation) -> Diagnosis:
     """Return the diagnosis."""
@@ -83,7 +79,7 @@ def judge(seen: Observation) -> Diagnosis:
     jobs = find_jobs(last) or (Job(root.pid, (), root.rank),)
     parts = [_judge_part(seen, job, several=len(jobs) > 1) for job in jobs]
     # The rank that is not in the collective where the others wait holds them up.
-    elsewhere = [part for part in parts if not part.is_in_collective]
+    elsewhere = [part for part in parts if not part.trainer.always(Doing.COLLECTIVE)]
     first = sorted(elsewhere or parts, key=lambda part: _ORDER.index(part.verdict))
     ordered = [*first, *(part for part in parts if part not in first)]
     verdict = min((part.verdict for part in parts), key=_ORDER.index)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from antifreeze.doctor.check._loaders import Loader
 from antifreeze.doctor.check._origins import Kind, NameUse, Origins
 from antifreeze.doctor.check._rule import ScriptContext, Violation, Weight, rule
-from antifreeze.doctor.check._script import Function, Script, calls_in, in_scope
+from antifreeze.doctor.check._script import Function, calls_in, in_scope
 
 _SPAWN = '+ DataLoader(..., multiprocessing_context="spawn")\nor, never forked: from antifreeze import DataLoader'
 _CALLED = ("__call__", "forward", "__getitem__", "__getitems__", "__iter__", "__next__")
@@ -136,19 +136,16 @@ def forked_library(context: ScriptContext) -> Iterator[Violation]:
     """Find libraries that are used in the trainer and in forked workers: their threads exist only in the trainer."""
     if not any(context.forking_loaders):
         return
+    script = context.script
     placement = CodePlacement(context)
+    # Over Parquet, loaders of litData decode with Polars in their workers.
+    by_polars = any(script.name(call.func).endswith(".ParquetLoader") for call in calls_in(ast.walk(script.tree)))
     for loader in context.forking_loaders:
         in_workers = {use.library for use in placement.in_workers_of(loader)}
-        if _reads_by_polars(context.script, loader):
+        if by_polars and script.name(loader.call.func).startswith("litdata."):
             in_workers.add("Polars")
         in_trainer = [use for use in placement.in_trainer(loader) if use.library in in_workers]
         if in_trainer:
             use = min(in_trainer, key=lambda use: use.node.lineno)
             problem = f"{use.library} is used in the trainer (line {use.node.lineno}) and in these forked workers."
             yield Violation(loader.call, problem, _SPAWN)
-
-
-def _reads_by_polars(script: Script, loader: Loader) -> bool:
-    """True for a loader of litData over Parquet, which decodes with Polars in its workers."""
-    is_litdata = script.name(loader.call.func).startswith("litdata.")
-    return is_litdata and any(script.name(c.func).endswith(".ParquetLoader") for c in calls_in(ast.walk(script.tree)))

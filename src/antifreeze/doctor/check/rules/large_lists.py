@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from antifreeze.doctor.check._datasets import DatasetClass
 from antifreeze.doctor.check._facts import Facts
+from antifreeze.doctor.check._loaders import DatasetClass
 from antifreeze.doctor.check._rule import ScriptContext, Violation, Weight, rule
 from antifreeze.doctor.check._script import Function, Script, assigned, calls_in, keyword, self_name
 from antifreeze.doctor.check._values import number, text

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from antifreeze.doctor.check._datasets import DatasetClass
+from antifreeze.doctor.check._loaders import DatasetClass
 from antifreeze.doctor.check._rule import ScriptContext, Violation, Weight, rule
 from antifreeze.doctor.check._script import (
     Function,
@@ -95,7 +95,9 @@ def _check(kind: HandleKind, context: ScriptContext) -> Iterator[Violation]:
 
 def _in_attributes(kind: HandleKind, script: Script, dataset: DatasetClass) -> Iterator[Violation]:
     """Find what is opened in ``__init__`` and used for each sample."""
-    if dataset.is_never_in_workers or (dataset.is_only_ours and kind in (HandleKind.LOCK, HandleKind.THREAD)):
+    if dataset.loaders and all(x.workers == 0 and "num_workers" in x.arguments for x in dataset.loaders):
+        return
+    if dataset.loaders and all(x.is_ours for x in dataset.loaders) and kind in (HandleKind.LOCK, HandleKind.THREAD):
         return
     for name, (value, function) in dataset.initial_values().items():
         if not dataset.is_used_per_sample(name) or dataset.is_set_in_worker(name, script):

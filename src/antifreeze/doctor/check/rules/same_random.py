@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from antifreeze.doctor.check._datasets import DatasetClass
 from antifreeze.doctor.check._rule import ScriptContext, Violation, Weight, rule
-from antifreeze.doctor.check._script import Script, self_name
+from antifreeze.doctor.check._script import self_name
 
 _GENERATORS = {"numpy.random.default_rng", "numpy.random.RandomState", "random.Random", "torch.Generator"}
 
@@ -20,7 +19,9 @@ def same_random(context: ScriptContext) -> Iterator[Violation]:
     """
     script = context.script
     for dataset in context.datasets:
-        if dataset.is_iterable or not dataset.can_be_in_workers or _asks_worker(dataset, script):
+        nodes = (node for function in dataset.per_sample for node in ast.walk(function))
+        asks_worker = any(script.name(node).endswith("get_worker_info") for node in nodes)
+        if dataset.is_iterable or not dataset.can_be_in_workers or asks_worker:
             continue
         for name, (value, function) in dataset.initial_values().items():
             if not isinstance(value, ast.Call) or script.name(value.func) not in _GENERATORS:
@@ -29,8 +30,3 @@ def same_random(context: ScriptContext) -> Iterator[Violation]:
                 what = f"{self_name(function)}.{name}"
                 change = f"in __getitem__, instead of {what}:\n+ rng = np.random.default_rng((seed, index))"
                 yield Violation(value, f"{what} is created in __init__.", change)
-
-
-def _asks_worker(dataset: DatasetClass, script: Script) -> bool:
-    nodes = (node for function in dataset.per_sample for node in ast.walk(function))
-    return any(script.name(node).endswith("get_worker_info") for node in nodes)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from antifreeze.doctor.check._datasets import DatasetClass
+from antifreeze.doctor.check._loaders import DatasetClass
 from antifreeze.doctor.check._rule import ScriptContext, Violation, Weight, rule
 from antifreeze.doctor.check._script import EXITS, Function, calls_in, in_scope
 
