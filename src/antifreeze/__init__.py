@@ -48,8 +48,8 @@ if TYPE_CHECKING:
         train_test_split,
     )
     from antifreeze.diagnosis import Report
-    from antifreeze.doctor.job._diagnose import diagnose
     from antifreeze.doctor.job._diagnosis import Diagnosis
+    from antifreeze.doctor.job._job_command import diagnose
     from antifreeze.loaders import StreamingDataLoader
     from antifreeze.loaders.dataloader import DataLoader
 

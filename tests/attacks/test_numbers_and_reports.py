@@ -22,9 +22,9 @@ from antifreeze.diagnosis import Frame
 from antifreeze.distributed._rank_discovery import launchers_of, local_rank_of
 from antifreeze.doctor.job._fix import Fix
 from antifreeze.doctor.job._job_command import report
-from antifreeze.doctor.job._kept_reports import CannotRead, keep, read
+from antifreeze.doctor.job._job_report import CannotRead, keep, read
 from antifreeze.doctor.job._observation import Machine, Observation, Process, Snapshot, Stack, Thread, to_values
-from antifreeze.doctor.job._process_tree import read_process
+from antifreeze.doctor.job._observe import read_process
 
 NO_NUMBERS = [
     "²",

@@ -25,8 +25,8 @@ from antifreeze.core import UnsafeFile, open_regular, read_regular
 from antifreeze.decode._thread_progress import _line_of
 from antifreeze.diagnosis import Frame
 from antifreeze.doctor.check._script import CannotCheck, read_text
-from antifreeze.doctor.job._kept_reports import CannotRead, read
-from antifreeze.doctor.job._source_lines import read_source
+from antifreeze.doctor.job._fix import read_source
+from antifreeze.doctor.job._job_report import CannotRead, read
 from antifreeze.formats import read_footer
 from antifreeze.storage import list_files, read_manifest
 

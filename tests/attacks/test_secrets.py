@@ -21,7 +21,7 @@ import antifreeze as af
 from antifreeze.core import HIDDEN, get_logger, one_line, redact, redact_command
 from antifreeze.diagnosis import Frame
 from antifreeze.doctor.job._fix import Fix
-from antifreeze.doctor.job._kept_reports import keep
+from antifreeze.doctor.job._job_report import keep
 from antifreeze.doctor.job._observation import Observation, Process, Snapshot, Stack, Thread
 
 LINES = SECRETS.strip().splitlines()

@@ -29,9 +29,8 @@ from antifreeze.distributed._record import RankRecord, decode, encode, from_json
 from antifreeze.doctor._terminal import Paper
 from antifreeze.doctor.command import main
 from antifreeze.doctor.job._fix import Fix
-from antifreeze.doctor.job._kept_reports import keep
+from antifreeze.doctor.job._job_report import as_text, as_values, keep
 from antifreeze.doctor.job._observation import Observation, Process, Snapshot, Stack, Thread
-from antifreeze.doctor.job._render_diagnosis import as_text, as_values
 from antifreeze.doctor.job._verdict import judge
 from antifreeze.pool._failures import fault_error, lines_of
 

@@ -26,12 +26,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antifreeze.diagnosis import TargetKind
-from antifreeze.doctor._cgroup import GroupMemory
 from antifreeze.doctor._terminal import Paper
 from antifreeze.doctor.job import Verdict
 from antifreeze.doctor.job._fix import fixes_of
+from antifreeze.doctor.job._job_report import as_text, as_values
 from antifreeze.doctor.job._observation import (
     VERSION,
+    GroupMemory,
     Machine,
     Observation,
     Process,
@@ -41,7 +42,6 @@ from antifreeze.doctor.job._observation import (
     from_values,
     to_values,
 )
-from antifreeze.doctor.job._render_diagnosis import as_text, as_values
 from antifreeze.doctor.job._verdict import judge
 
 PIDS = st.integers(1, 7)

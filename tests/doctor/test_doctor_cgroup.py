@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from antifreeze.doctor._cgroup import GroupMemory, memory_of
+from antifreeze.doctor.job._observation import GroupMemory
+from antifreeze.doctor.job._observe import memory_of
 
 PID = 7
 MB = 1_000_000

@@ -14,8 +14,7 @@ from antifreeze.doctor.job import _observe as observe
 from antifreeze.doctor.job import _verdict as judge
 from antifreeze.doctor.job._fix import Fix
 from antifreeze.doctor.job._job_command import CODES, COULD_NOT
-from antifreeze.doctor.job._kept_reports import keep
-from antifreeze.doctor.job._render_diagnosis import as_values
+from antifreeze.doctor.job._job_report import as_values, keep
 
 TESTS = Path(__file__).parents[1]
 JOBS = TESTS / "doctor/jobs"

@@ -14,8 +14,7 @@ from doctor_made import GETS_DATA, at, loads, process, watched, worker
 
 from antifreeze.diagnosis import Cause, Finding
 from antifreeze.doctor.job import Confidence, Diagnosis, Suspect, Verdict
-from antifreeze.doctor.job._fix import Fix, fixes_of
-from antifreeze.doctor.job._source_lines import read_source
+from antifreeze.doctor.job._fix import Fix, fixes_of, read_source
 
 GIT = shutil.which("git") or "git"
 Named = Callable[[Cause, str | bytes, int], tuple[Fix, ...]]

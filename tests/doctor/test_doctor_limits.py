@@ -12,11 +12,9 @@ from doctor_children import child, in_call, until
 from doctor_made import BIG, LOADS, MAIN, SCRIPT, STANDARD, at, process, trainer, watched, worker
 
 from antifreeze.diagnosis import Cause, ProcSnapshot, Target, TargetKind
-from antifreeze.doctor._cgroup import GroupMemory
 from antifreeze.doctor.job import Confidence, Diagnosis, Verdict
-from antifreeze.doctor.job._observation import Machine, Process, Stack, Thread
-from antifreeze.doctor.job._observe import _is_silent
-from antifreeze.doctor.job._process_tree import read_process
+from antifreeze.doctor.job._observation import GroupMemory, Machine, Process, Stack, Thread
+from antifreeze.doctor.job._observe import _is_silent, read_process
 from antifreeze.doctor.job._verdict import judge
 from antifreeze.doctor.job._wait_channels import Mount, mount_of, place_of
 

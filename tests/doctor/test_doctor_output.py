@@ -25,9 +25,8 @@ from antifreeze.diagnosis import Cause, Finding, TargetKind
 from antifreeze.doctor._terminal import Paper, paper_of
 from antifreeze.doctor.job import Confidence, Diagnosis, Suspect, Verdict
 from antifreeze.doctor.job._fix import Fix
-from antifreeze.doctor.job._kept_reports import CannotRead, keep, read
+from antifreeze.doctor.job._job_report import CannotRead, as_text, as_values, keep, read
 from antifreeze.doctor.job._observation import Observation
-from antifreeze.doctor.job._render_diagnosis import as_text, as_values
 from antifreeze.doctor.job._thread_stacks import NOT_ALLOWED
 from antifreeze.doctor.job._verdict import judge
 

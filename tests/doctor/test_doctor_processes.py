@@ -15,8 +15,17 @@ import pytest
 from doctor_children import child, in_call, until
 
 from antifreeze.doctor.job._observation import Observation, Process, Snapshot, to_values
-from antifreeze.doctor.job._observe import MAX_OBSERVATION_S, MIN_OBSERVATION_S, Gone, observe, snapshot
-from antifreeze.doctor.job._process_tree import command_of, read_machine, read_process, tree
+from antifreeze.doctor.job._observe import (
+    MAX_OBSERVATION_S,
+    MIN_OBSERVATION_S,
+    Gone,
+    command_of,
+    observe,
+    read_machine,
+    read_process,
+    snapshot,
+    tree,
+)
 
 READY = "print('ready', flush=True)\ninput()"
 HUSH = "correct-horse-battery-staple"

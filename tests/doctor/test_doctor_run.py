@@ -17,7 +17,7 @@ import pytest
 from doctor_children import PATIENCE_S, until
 
 from antifreeze.doctor._terminal import Paper
-from antifreeze.doctor.job._kept_reports import read
+from antifreeze.doctor.job._job_report import read
 from antifreeze.doctor.job._run import run, to_stderr
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import shutil
 import textwrap
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partialmethod
 from typing import Any, TextIO
 
 from antifreeze.core import clean_block, one_line
@@ -21,26 +24,6 @@ class Paper:
     width: int = 80
     colour: bool = False
 
-    def bold(self, text: str) -> str:
-        """Return a text in bold."""
-        return self._in("1", text)
-
-    def red(self, text: str) -> str:
-        """Return a text in red, for errors."""
-        return self._in("1;31", text)
-
-    def yellow(self, text: str) -> str:
-        """Return a text in yellow, for warnings."""
-        return self._in("1;33", text)
-
-    def green(self, text: str) -> str:
-        """Return a text in green, for success."""
-        return self._in("1;32", text)
-
-    def dim(self, text: str) -> str:
-        """Return a dimmed text."""
-        return self._in("2", text)
-
     def wrap(self, text: str, first: str = "", others: str = "") -> str:
         """Return a cleaned, wrapped paragraph with a line break at its end. Paths and names are never broken."""
         wrapper = textwrap.TextWrapper(self.width, first, others, break_long_words=False, break_on_hyphens=False)
@@ -49,14 +32,32 @@ class Paper:
     def _in(self, code: str, text: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if self.colour else text
 
+    bold = partialmethod(_in, "1")
+    dim = partialmethod(_in, "2")
+    red = partialmethod(_in, "1;31")
+    green = partialmethod(_in, "1;32")
+    yellow = partialmethod(_in, "1;33")
+
+
+def map_texts(values: Any, change: Callable[[str], str]) -> Any:
+    """Return values for JSON with each text changed, except the keys."""
+    if isinstance(values, str):
+        return change(values)
+    if isinstance(values, dict):
+        return {name: map_texts(value, change) for name, value in values.items()}
+    return [map_texts(value, change) for value in values] if isinstance(values, list | tuple) else values
+
 
 def clean_values(values: Any) -> Any:
     """Return values for JSON with cleaned texts, since a program may print them. Line breaks stay."""
-    if isinstance(values, str):
-        return str(clean_block(values)) if "\n" in values else one_line(values, _MAX_PARAGRAPH_CHARS)
-    if isinstance(values, dict):
-        return {name: clean_values(value) for name, value in values.items()}
-    return [clean_values(value) for value in values] if isinstance(values, list | tuple) else values
+    return map_texts(
+        values, lambda text: str(clean_block(text)) if "\n" in text else one_line(text, _MAX_PARAGRAPH_CHARS)
+    )
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """Return the known word closest to a mistyped one, or nothing if none is close."""
+    return next(iter(difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.6)), "")
 
 
 def paper_of(stream: TextIO | None) -> Paper:

@@ -10,7 +10,7 @@ import sys
 from typing import TextIO
 
 from antifreeze import __version__
-from antifreeze.doctor._suggest import closest
+from antifreeze.doctor._terminal import closest
 from antifreeze.doctor.check import _check_command as check
 from antifreeze.doctor.explain import main as explain
 from antifreeze.doctor.job import _job_command as job

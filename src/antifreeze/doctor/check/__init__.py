@@ -1,6 +1,6 @@
 """Before training: what on this machine and in a script will freeze or waste a loader."""
 
-from antifreeze.doctor.check._check import check_machine, check_script
+from antifreeze.doctor.check._check_command import check_machine, check_script
 from antifreeze.doctor.check._facts import Facts, read_facts
 from antifreeze.doctor.check._loaders import is_loader
 from antifreeze.doctor.check._rule import CheckFinding, Rule, Weight, by_weight

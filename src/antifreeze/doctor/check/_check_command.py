@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from antifreeze.core import clean_block, clean_lines, one_line
 from antifreeze.doctor._terminal import Paper, clean_values, paper_of
-from antifreeze.doctor.check._check import check_machine, check_script
 from antifreeze.doctor.check._facts import Facts, read_facts
-from antifreeze.doctor.check._loaders import Loader
-from antifreeze.doctor.check._rule import CheckFinding, Weight, by_weight
-from antifreeze.doctor.check._script import CannotCheck, parse, read_text
+from antifreeze.doctor.check._loaders import Loader, find_datasets, find_loaders
+from antifreeze.doctor.check._rule import CheckFinding, MachineContext, ScriptContext, Weight, by_weight
+from antifreeze.doctor.check._script import CannotCheck, Script, is_silenced, parse, read_text
+from antifreeze.doctor.check.rules import MACHINE_RULES, SCRIPT_RULES
 
 NOTHING, FOUND, COULD_NOT = 0, 1, 2
 """The exit codes."""
@@ -23,7 +23,17 @@ MAX_FINDINGS = 6
 
 def main(arguments: list[str]) -> int:
     """Run the command and return its exit code."""
-    options = _parser().parse_intermixed_args(arguments)
+    parser = argparse.ArgumentParser(
+        prog="antifreeze doctor check",
+        description="Find what on this machine and in these scripts will freeze or slow down a data loader. "
+        "Scripts are read, never run.",
+        epilog="Exit codes: 0 nothing found, 1 something found, 2 something could not be checked. "
+        "A line that ends with `# antifreeze: ok` is skipped.",
+    )
+    parser.add_argument("scripts", nargs="*", metavar="script.py", help="training scripts; none: only the machine")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--all", action="store_true", help="print all findings, not only the most important")
+    options = parser.parse_intermixed_args(arguments)
     facts = read_facts()
     findings, errors = check(options.scripts, facts)
     remarks = notes(facts)
@@ -56,18 +66,27 @@ def check(files: Sequence[str], facts: Facts) -> tuple[list[CheckFinding], list[
     return by_weight([*findings, *check_machine(facts, loaders or None)]), errors
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="antifreeze doctor check",
-        description="Find what on this machine and in these scripts will freeze or slow down a data loader. "
-        "Scripts are read, never run.",
-        epilog="Exit codes: 0 nothing found, 1 something found, 2 something could not be checked. "
-        "A line that ends with `# antifreeze: ok` is skipped.",
-    )
-    parser.add_argument("scripts", nargs="*", metavar="script.py", help="training scripts; none: only the machine")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--all", action="store_true", help="print all findings, not only the most important")
-    return parser
+def check_script(script: Script, text: str, facts: Facts) -> tuple[list[CheckFinding], list[Loader]]:
+    """Return the findings in a script, one for each code and place, and the script's loaders."""
+    lines = text.splitlines()
+    found: dict[tuple[str, int, int], CheckFinding] = {}
+    try:
+        loaders = find_loaders(script, facts)
+        context = ScriptContext(script, facts, loaders, find_datasets(script, loaders))
+        for rule in SCRIPT_RULES:
+            for finding in rule.findings(context, script.file):
+                found.setdefault((finding.code, finding.line, finding.column), finding)
+    except RecursionError as error:
+        raise CannotCheck(f"{script.file}: an expression is nested too deeply") from error
+    kept = [f for f in found.values() if not (0 < f.line <= len(lines) and is_silenced(lines[f.line - 1]))]
+    return kept, loaders
+
+
+def check_machine(facts: Facts, loaders: Sequence[Loader] | None = None) -> list[CheckFinding]:
+    """Return the findings about a machine for the loaders that will run there; None: it is not known which will."""
+    of_torch = None if loaders is None else [x for x in loaders if x.has_workers and not x.is_ours]
+    context = MachineContext(facts, of_torch)
+    return [finding for rule in MACHINE_RULES for finding in rule.findings(context)]
 
 
 def notes(facts: Facts) -> list[str]:

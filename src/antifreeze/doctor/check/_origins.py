@@ -10,10 +10,8 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from antifreeze.doctor.check._bindings import AnyFunction, Binding, Bindings, bindings_of
-from antifreeze.doctor.check._datasets import lineage
 from antifreeze.doctor.check._libraries import KINDS, NUMBA, LibraryKind, function_named
-from antifreeze.doctor.check._script import Function, Script, elements_of, in_scope, is_self, parameters
+from antifreeze.doctor.check._script import AnyFunction, Binding, Function, Script, elements_of, in_scope, parameters
 
 _MAX_DEPTH = 60
 _TRANSPARENT_NAMES = """
@@ -40,7 +38,6 @@ class Origins:
     """Answers for one script."""
 
     script: Script
-    bindings: Bindings
     _known: dict[int, frozenset[Kind]] = field(default_factory=dict)
     _depth: int = 0
 
@@ -109,7 +106,7 @@ class Origins:
         """Yield the classes among kinds, each with its bases."""
         for owner in owners:
             if isinstance(owner, ast.ClassDef):
-                yield from lineage(owner, self.script)
+                yield from self.script.lineage(owner)
 
     def _library_kinds(self, node: ast.AST) -> Iterator[LibraryKind]:
         return (KINDS[kind] for kind in self.kinds(node) if isinstance(kind, str))
@@ -133,28 +130,28 @@ class Origins:
         return NO_KINDS.union(*(self.kinds(node) for node in nodes))
 
     def _of_name(self, name: ast.Name) -> frozenset[Kind]:
-        scope = self.bindings.scope_of(name)
+        scope = self.script.scope_of(name)
         inner = True
         while True:
-            here = self.bindings.names.get(scope, {}).get(name.id, [])
+            here = self.script.names.get((scope, name.id), [])
             if isinstance(scope, AnyFunction) and name.id in parameters(scope) and not here:
                 return self._of_parameter(scope, name)
             if here and (inner or not isinstance(scope, ast.ClassDef)):
-                held = [*self.bindings.holding(here, name if inner else None)]
+                held = [*self.script.holding(here, name if inner else None)]
                 if held or not isinstance(scope, AnyFunction):
                     return self._held(held)
                 return self._of_parameter(scope, name) if name.id in parameters(scope) else NO_KINDS
             if scope is self.script.tree:
                 return NO_KINDS
-            inner, scope = False, self.bindings.scope_of(scope)
+            inner, scope = False, self.script.scope_of(scope)
 
     def _of_parameter(self, function: AnyFunction, name: ast.Name) -> frozenset[Kind]:
-        owner = self.bindings.class_of(function)
-        if owner is not None and is_self(name, self.script.parents):
+        owner = self.script.class_of(function)
+        if owner is not None and self.script.is_self(name):
             return frozenset({owner})
         given = function.args
         annotations = [a.annotation for a in (*given.posonlyargs, *given.args, *given.kwonlyargs) if a.arg == name.id]
-        return self._annotated(annotations) | self._union(self.bindings.arguments(function, name.id))
+        return self._annotated(annotations) | self._union(self.script.arguments(function, name.id))
 
     def _held(self, bindings: Iterable[Binding]) -> frozenset[Kind]:
         return NO_KINDS.union(*(self.kinds(b.value) | self._annotated([b.annotation]) for b in bindings))
@@ -176,9 +173,9 @@ class Origins:
         of_library = (kind for kind in owners if isinstance(kind, str))
         found = NO_KINDS.union(*({KINDS[kind].becomes.get(node.attr, kind)} - {""} for kind in of_library))
         for member in {m for owner in owners for m in self._family(owner)}:
-            for function, values in self.bindings.attributes.get(member.name, {}).get(node.attr, {}).items():
+            for function, values in self.script.attributes.get((member.name, node.attr), {}).items():
                 same = function in self.script.above(node)
-                found |= self._held(self.bindings.holding(values, node if same else None))
+                found |= self._held(self.script.holding(values, node if same else None))
         for method in self.methods(owners, node.attr):
             if method.decorator_list:  # a property
                 found |= self._returned(method)
@@ -189,14 +186,14 @@ class Origins:
         own = list(self._members([owner]))
         yield from own
         if own:
-            yield from (c for c in self.script.classes.values() if own[0] in lineage(c, self.script)[1:])
+            yield from (c for c in self.script.classes.values() if own[0] in self.script.lineage(c)[1:])
 
     def _fields(self, owners: Iterable[Kind], name: str) -> Iterator[ast.expr]:
         """Yield what is passed for a field of a class without ``__init__``, as dataclasses and named tuples are."""
         for owner in self._members(owners):
             names = [n.target.id for n in owner.body if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)]
             if name in names and not list(self.methods([owner], "__init__")):
-                for call in self.bindings.constructions(owner):
+                for call in self.script.constructions(owner):
                     given = {k.arg: k.value for k in call.keywords if k.arg} | dict(zip(names, call.args, strict=False))
                     if name in given:
                         yield given[name]
@@ -209,7 +206,7 @@ class Origins:
             return self._union(call.args)
         if name in self.script.classes:
             return frozenset({self.script.classes[name]})
-        if isinstance(call.func, ast.Name) and is_self(call.func, self.script.parents):  # cls(frame)
+        if isinstance(call.func, ast.Name) and self.script.is_self(call.func):  # cls(frame)
             return self.kinds(call.func)
         found = NO_KINDS
         if isinstance(call.func, ast.Attribute):
@@ -220,11 +217,6 @@ class Origins:
     def _returned(self, function: Function) -> frozenset[Kind]:
         values = [n.value for n in in_scope(function) if isinstance(n, ast.Return | ast.Yield | ast.YieldFrom)]
         return self._annotated([function.returns]) | self._union(values)
-
-
-def origins_of(script: Script) -> Origins:
-    """Return the answers for a script."""
-    return Origins(script, bindings_of(script))
 
 
 def _parts(node: ast.AST) -> Sequence[ast.expr]:
@@ -250,12 +242,11 @@ def _parsed(annotation: ast.expr) -> ast.expr:
 
 def _picks_rows(node: ast.Subscript, script: Script) -> bool:
     """True for ``frame[[1, 2, 3]]`` and, in ``__getitems__``, ``frame[indices]``: several rows by number."""
-    picked = node.slice.elts if isinstance(node.slice, ast.List) else []
     if isinstance(node.slice, ast.List):
-        return not any(isinstance(e, ast.Constant) and isinstance(e.value, str) for e in picked)
+        return not any(isinstance(e, ast.Constant) and isinstance(e.value, str) for e in node.slice.elts)
     function = script.function_of(node)
-    plural = isinstance(function, ast.FunctionDef) and function.name == "__getitems__"
-    names = parameters(function)[1:] if plural and isinstance(function, ast.FunctionDef) else []
+    is_plural = isinstance(function, ast.FunctionDef) and function.name == "__getitems__"
+    names = parameters(function)[1:] if isinstance(function, ast.FunctionDef) and is_plural else []
     return isinstance(node.slice, ast.ListComp) or (isinstance(node.slice, ast.Name) and node.slice.id in names)
 
 

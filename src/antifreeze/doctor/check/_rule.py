@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from antifreeze.doctor.check._datasets import DatasetClass
 from antifreeze.doctor.check._facts import Facts
-from antifreeze.doctor.check._loaders import Loader
+from antifreeze.doctor.check._loaders import DatasetClass, Loader
 from antifreeze.doctor.check._script import Script
 
 
@@ -100,6 +99,17 @@ class Rule(Generic[ContextT]):
                 line=getattr(node, "lineno", 0),
                 column=getattr(node, "col_offset", -1) + 1,
             )
+
+
+def rule(
+    code: str, weight: Weight, explanation: str, section: str = "what-doctor-check-finds"
+) -> Callable[[Callable[[ContextT], Iterator[Violation]]], Rule[ContextT]]:
+    """Return a decorator that makes a rule of a check. It registers nothing."""
+
+    def make(check: Callable[[ContextT], Iterator[Violation]]) -> Rule[ContextT]:
+        return Rule(code=code, weight=weight, section=section, explanation=explanation, check=check)
+
+    return make
 
 
 ScriptRule = Rule[ScriptContext]

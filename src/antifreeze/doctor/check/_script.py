@@ -1,4 +1,4 @@
-"""A script as its syntax tree, with what every rule needs to know about it. It is never imported and never run."""
+"""A script as its syntax tree, and what each of its names is bound to. It is never imported and never run."""
 
 from __future__ import annotations
 
@@ -6,21 +6,34 @@ import ast
 import io
 import tokenize
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from antifreeze.core import read_regular
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+AnyFunction = Function | ast.Lambda
 # No script that a person wrote is as large.
 _MAX_NBYTES = 8 << 20
 EXITS = {"sys.exit", "os._exit", "exit", "quit", "os.abort"}
 """What ends the process."""
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+_BRANCHES = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.Match)
+_MARK = "of_own_object"
 
 
 class CannotCheck(Exception):
     """The script cannot be read, or is not valid Python of this version."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Binding:
+    """One assignment: ``name = value``, ``self.name = value``, ``with value as name``, ``for name in value``."""
+
+    value: ast.expr
+    place: ast.AST
+    """The statement."""
+    annotation: ast.expr | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +51,31 @@ class Script:
     classes: dict[str, ast.ClassDef] = field(default_factory=dict)
     """All classes, those inside functions included."""
 
+    names: dict[tuple[ast.AST, str], list[Binding]] = field(default_factory=dict)
+    """What is bound to a name, by its scope."""
+    attributes: dict[tuple[str, str], dict[ast.AST, list[Binding]]] = field(default_factory=dict)
+    """What is bound to an attribute of a class, by the function that does it."""
+    calls: dict[str, list[ast.Call]] = field(default_factory=dict)
+    """By the last part of what is called."""
+
     def name(self, node: ast.AST) -> str:
-        """Return the full name of a node; see ``dotted``."""
-        return dotted(node, self.imports)
+        """Return the full name of ``a.b.c`` with imports resolved, or nothing if it is no plain name.
+
+        A name that is not imported is returned as it is: a builtin, or something of this file.
+        """
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name):
+            return ""
+        parts.append(self.imports.get(node.id, node.id))
+        return ".".join(reversed(parts))
+
+    def only_value(self, node: ast.AST | None) -> ast.expr | None:
+        """Return the value of a variable that is assigned once in the whole file."""
+        values = self.values.get(node.id, []) if isinstance(node, ast.Name) else []
+        return values[0] if len(values) == 1 else None
 
     def above(self, node: ast.AST) -> Iterator[ast.AST]:
         """Yield the nodes around a node, from the inside to the outside."""
@@ -50,11 +85,92 @@ class Script:
 
     def function_of(self, node: ast.AST) -> ast.AST:
         """Return the innermost function around a node, or the module."""
-        return next((n for n in self.above(node) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)), self.tree)
+        return next((n for n in self.above(node) if isinstance(n, Function)), self.tree)
+
+    def scope_of(self, node: ast.AST) -> ast.AST:
+        """Return the innermost function, class or module around a node."""
+        return next((n for n in self.above(node) if isinstance(n, _SCOPES)), self.tree)
+
+    def class_of(self, function: ast.AST) -> ast.ClassDef | None:
+        """Return the class that a function is a method of."""
+        parent = self.parents.get(function)
+        return parent if isinstance(parent, ast.ClassDef) else None
 
     def is_local(self, node: ast.AST) -> bool:
         """True if it is defined inside a function, so that pickle cannot find it by its name."""
         return self.function_of(node) is not self.tree
+
+    def is_self(self, name: ast.Name) -> bool:
+        """True if a name is the first parameter of the method around it; nested functions see it, too."""
+        owners = (n for n in self.above(name) if isinstance(n, AnyFunction) and name.id in parameters(n))
+        function = next(owners, None)
+        return function is not None and self.class_of(function) is not None and self_name(function) == name.id
+
+    def lineage(self, node: ast.ClassDef) -> list[ast.ClassDef]:
+        """Return a class and its bases of the same file, nearest first."""
+        line = [node]
+        for member in line:
+            bases = [self.classes.get(self.name(base).rpartition(".")[2]) for base in member.bases]
+            line += [base for base in bases if base is not None and base not in line]
+        return line
+
+    def holding(self, bindings: list[Binding], node: ast.AST | None = None) -> Iterator[Binding]:
+        """Yield the bindings in effect at a node or at the end: the last one, and earlier ones if it is conditional."""
+        line = getattr(node, "lineno", None)
+        around = {id(n) for n in self.above(node)} if node is not None else set()
+        for binding in sorted(bindings, key=lambda b: (getattr(b.place, "lineno", 0), b.value.lineno), reverse=True):
+            inside = id(binding.place) in around  # for x in frames: x.filter()
+            if line is not None and binding.value.lineno >= line and not inside:
+                continue
+            yield binding
+            above = [n for n in self.above(binding.place) if isinstance(n, _BRANCHES)]
+            if inside or all(id(n) in around for n in above):
+                return
+
+    def arguments(self, function: AnyFunction, name: str) -> Iterator[ast.expr]:
+        """Yield what callers pass for a parameter, as far as they can be seen."""
+        is_method = self.class_of(function) is not None and bool(self_name(function))
+        position = parameters(function).index(name) - is_method
+        for call in self._callers(function):
+            # partial(function, frame), Base.__init__(self, frame)
+            at = position + (self.name(call.func).endswith("partial") or _is_unbound_init(call))
+            found = keyword(call, name, at)
+            if found is not None and not any(isinstance(a, ast.Starred) for a in call.args[: at + 1]):
+                yield found
+
+    def _callers(self, function: AnyFunction) -> Iterator[ast.Call]:
+        if isinstance(function, ast.Lambda):
+            return
+        yield from self.calls.get(function.name, ())
+        owner = self.class_of(function)
+        if owner is not None and function.name == "__init__":
+            yield from self.constructions(owner)
+            return
+        for call in self.calls.get("partial", ()):
+            if call.args and self.name(call.args[0]).rpartition(".")[2] == function.name:
+                yield call
+
+    def constructions(self, owner: ast.ClassDef) -> Iterator[ast.Call]:
+        """Yield the calls that make an object of a class, or of a class that inherits its ``__init__``."""
+        for name, node in self.classes.items():
+            line = self.lineage(node)
+            first = next((i for i, member in enumerate(line) if _defines_init(member)), len(line))
+            if owner in line[: first + 1]:
+                yield from self.calls.get(name, ())
+        for function in owner.body:  # cls(frame), in a class method
+            for call in calls_in(in_scope(function)) if isinstance(function, ast.FunctionDef) else ():
+                if isinstance(call.func, ast.Name) and call.func.id == self_name(function):
+                    yield call
+
+
+def _is_unbound_init(call: ast.Call) -> bool:
+    """True for ``Base.__init__(self, ...)``, as opposed to ``super().__init__(...)``."""
+    function = call.func
+    return isinstance(function, ast.Attribute) and function.attr == "__init__" and isinstance(function.value, ast.Name)
+
+
+def _defines_init(node: ast.ClassDef) -> bool:
+    return any(isinstance(function, ast.FunctionDef) and function.name == "__init__" for function in node.body)
 
 
 def parse(file: str, text: str) -> Script:
@@ -68,19 +184,55 @@ def parse(file: str, text: str) -> Script:
     except (ValueError, RecursionError, MemoryError) as error:
         raise CannotCheck(f"{file}: cannot be parsed: {error or type(error).__name__}") from error
     script = Script(file=file, tree=tree, imports=imports_of(tree))
-    for node in ast.walk(tree):
-        for child in ast.iter_child_nodes(node):
-            script.parents[child] = node
-        if isinstance(node, ast.ClassDef):
-            script.classes.setdefault(node.name, node)
-        for target, value in targets_of(node):
-            if isinstance(target, ast.Name):
-                script.values.setdefault(target.id, []).append(value)
-    mark_self(tree, script.parents)
+    nodes = list(ast.walk(tree))
+    script.parents.update((child, node) for node in nodes for child in ast.iter_child_nodes(node))
+    for node in nodes:
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            vars(node)[_MARK] = script.is_self(node.value)
+    for node in nodes:
+        _add(script, node)
     for node in in_scope(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(node, Function):
             script.functions[node.name] = node
     return script
+
+
+def _add(script: Script, node: ast.AST) -> None:
+    """Add what a node defines, binds or calls."""
+    if isinstance(node, ast.ClassDef):
+        script.classes.setdefault(node.name, node)
+    elif isinstance(node, ast.Call):
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        script.calls.setdefault(name, []).append(node)
+    for target, value in targets_of(node):
+        if isinstance(target, ast.Name):
+            script.values.setdefault(target.id, []).append(value)
+    for target, value in _bound(node):
+        place = node if hasattr(node, "lineno") else value
+        binding = Binding(value, place, node.annotation if isinstance(node, ast.AnnAssign) else None)
+        scope = script.scope_of(node)
+        if isinstance(target, ast.Name):
+            script.names.setdefault((scope, target.id), []).append(binding)
+            if isinstance(scope, ast.ClassDef):
+                script.attributes.setdefault((scope.name, target.id), {}).setdefault(scope, []).append(binding)
+        elif name := self_attribute(target):
+            method = next(n for n in script.above(target) if script.class_of(n) is not None)
+            owner = getattr(script.class_of(method), "name", "")
+            script.attributes.setdefault((owner, name), {}).setdefault(method, []).append(binding)
+
+
+def _bound(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield the (target, value) pairs of a statement. An iterable counts as its elements."""
+    yield from targets_of(node)
+    if isinstance(node, ast.withitem) and node.optional_vars is not None:
+        yield node.optional_vars, node.context_expr
+    elif isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
+        parts = node.target.elts if isinstance(node.target, ast.Tuple | ast.List) else [node.target]
+        yield from ((part, node.iter) for part in parts)
+    elif isinstance(node, ast.Delete):
+        yield from ((target, ast.copy_location(ast.Constant(None), target)) for target in node.targets)
+    elif isinstance(node, ast.AnnAssign) and node.value is None:
+        yield node.target, ast.copy_location(ast.Constant(None), node.target)
 
 
 def read_text(file: str) -> str:
@@ -165,42 +317,7 @@ def imports_of(tree: ast.AST) -> dict[str, str]:
     return found
 
 
-def dotted(node: ast.AST, imports: Mapping[str, str]) -> str:
-    """Return the full name of ``a.b.c`` with imports resolved, or nothing if it is no plain name.
-
-    A name that is not imported is returned as it is: a builtin, or something of this file.
-    """
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    if not isinstance(node, ast.Name):
-        return ""
-    parts.append(imports.get(node.id, node.id))
-    return ".".join(reversed(parts))
-
-
-_MARK = "of_own_object"
-
-
-def mark_self(tree: ast.AST, parents: Mapping[ast.AST, ast.AST]) -> None:
-    """Mark every attribute of a method's first parameter, whatever that is called, for ``self_attribute``."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            vars(node)[_MARK] = is_self(node.value, parents)
-
-
-def is_self(name: ast.Name, parents: Mapping[ast.AST, ast.AST]) -> bool:
-    """True if a name is the first parameter of the method around it; nested functions see it, too."""
-    node = parents.get(name)
-    while node is not None:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) and name.id in parameters(node):
-            return isinstance(parents.get(node), ast.ClassDef) and self_name(node) == name.id
-        node = parents.get(node)
-    return False
-
-
-def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> list[str]:
+def parameters(function: AnyFunction) -> list[str]:
     """Return the names of a function's parameters, those that can be given by position first."""
     given = function.args
     rest = [argument for argument in (given.vararg, given.kwarg) if argument is not None]
@@ -209,15 +326,15 @@ def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) ->
 
 def self_name(function: ast.AST) -> str:
     """Return the name of a method's own object; nothing for a static method."""
-    if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+    if not isinstance(function, Function):
         return ""
     given = [*function.args.posonlyargs, *function.args.args]
-    static = any(dotted(decorator, {}) == "staticmethod" for decorator in function.decorator_list)
+    static = any(isinstance(d, ast.Name) and d.id == "staticmethod" for d in function.decorator_list)
     return given[0].arg if given and not static else ""
 
 
 def self_attribute(node: ast.AST) -> str:
-    """Return the name of ``self.name``, or nothing. ``mark_self`` found out what is called ``self``."""
+    """Return the name of ``self.name``, or nothing. ``parse`` marked what belongs to a method's own object."""
     return node.attr if isinstance(node, ast.Attribute) and getattr(node, _MARK, False) else ""
 
 
@@ -242,21 +359,10 @@ def targets_of(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
 
 def assigned(node: ast.expr, function: Function) -> list[ast.expr]:
     """Return the last value that a function assigns to a variable or an attribute before it is used."""
-    wanted, values = ast.dump(_load(node)), []
-    for statement in ast.walk(function):
-        for target, value in targets_of(statement):
-            if value.lineno < node.lineno and ast.dump(_load(target)) == wanted:
-                values.append(value)
+    wanted = ast.unparse(node)
+    pairs = (pair for statement in ast.walk(function) for pair in targets_of(statement))
+    values = [v for target, v in pairs if v.lineno < node.lineno and ast.unparse(target) == wanted]
     return sorted(values, key=lambda v: v.lineno)[-1:]
-
-
-def _load(node: ast.expr) -> ast.expr:
-    """Return a name or attribute as if it was read, so that a target can be compared with a use."""
-    if isinstance(node, ast.Name):
-        return ast.Name(node.id, ast.Load())
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-        return ast.Attribute(ast.Name(node.value.id, ast.Load()), node.attr, ast.Load())
-    return ast.Constant(None)
 
 
 def elements_of(node: ast.AST) -> list[ast.expr]:

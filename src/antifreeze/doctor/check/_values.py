@@ -26,8 +26,7 @@ def number(node: ast.expr | None, script: Script, facts: Facts, depth: int = _MA
     if isinstance(node, ast.Constant):
         return node.value if type(node.value) is int else None
     if isinstance(node, ast.Name):
-        values = script.values.get(node.id, [])
-        return number(values[0], script, facts, depth - 1) if len(values) == 1 else None
+        return number(script.only_value(node), script, facts, depth - 1)
     if isinstance(node, ast.BoolOp):  # os.cpu_count() or 1
         return number(node.values[0], script, facts, depth - 1) if isinstance(node.op, ast.Or) else None
     if isinstance(node, ast.BinOp):
@@ -66,8 +65,7 @@ def _call(node: ast.Call, script: Script, facts: Facts, depth: int) -> int | Non
 def text(node: ast.expr | None, script: Script) -> str | None:
     """Return the text that an expression is, or None."""
     if isinstance(node, ast.Name):
-        values = script.values.get(node.id, [])
-        node = values[0] if len(values) == 1 else None
+        node = script.only_value(node)
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 

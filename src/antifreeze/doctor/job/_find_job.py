@@ -7,8 +7,9 @@ from pathlib import Path
 
 from antifreeze.core import PROC, natural, one_line, read_proc_file, redact_command, stat_of
 from antifreeze.diagnosis import state_of
-from antifreeze.doctor._suggest import closest
-from antifreeze.doctor.job._process_tree import command_of
+from antifreeze.doctor._terminal import closest
+from antifreeze.doctor.job._observe import command_of
+from antifreeze.doctor.job._wait_channels import link_of
 
 _MAX_DIGITS = 10
 _MAX_SHOWN_DIGITS = 30
@@ -35,7 +36,8 @@ def find_job(wanted: str | None, *, proc: Path = PROC) -> int:
         found = [pid for pid, command in mine.items() if any(wanted in word for word in command)]
         what = f"Python process with {one_line(repr(wanted))} in its command line"
     else:
-        found = [pid for pid in mine if _has_torch(pid, proc)]
+        maps = {pid: read_proc_file(proc / str(pid) / "maps") for pid in mine}
+        found = [pid for pid, text in maps.items() if any(library in text for library in _TORCH_LIBRARIES)]
         what = "Python process of this user that has torch loaded"
     # Workers have the same command line and libraries as the job that they belong to.
     tops = [pid for pid in found if not _ancestors(pid, proc) & set(found)]
@@ -73,21 +75,9 @@ def _python_processes(proc: Path) -> dict[int, tuple[str, ...]]:
         if not is_mine or pid in us or state_of(pid, proc=proc) in ("D", "Z", "X", ""):
             continue
         command = command_of(pid, proc=proc)
-        if "python" in Path(command[0]).name or "python" in _name(home):
+        if "python" in Path(command[0]).name or "python" in link_of(home / "exe").rpartition("/")[2]:
             found[pid] = command
     return found
-
-
-def _has_torch(pid: int, proc: Path) -> bool:
-    mappings = read_proc_file(proc / str(pid) / "maps")
-    return any(library in mappings for library in _TORCH_LIBRARIES)
-
-
-def _name(home: Path) -> str:
-    try:
-        return (home / "exe").readlink().name
-    except OSError:
-        return ""
 
 
 def _ancestors(pid: int, proc: Path) -> set[int]:

@@ -1,16 +1,22 @@
-"""What to change: a diff of the user's own file, or a command."""
+"""What to change: a diff of the user's own file for ``patch``, or a command. Files are read, never run or written."""
 
 from __future__ import annotations
 
 import ast
+import difflib
+import io
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
-from antifreeze.diagnosis import Cause
+from antifreeze.core import read_regular
+from antifreeze.diagnosis import Cause, Frame, is_user
+from antifreeze.doctor.check import CannotCheck, is_loader, parse
 from antifreeze.doctor.job._diagnosis import Diagnosis, Suspect
 from antifreeze.doctor.job._observation import Observation
-from antifreeze.doctor.job._source_lines import SourceLines, diff, read_source, sources_of, with_argument
 
+_MAX_NBYTES = 1_000_000
 _TIMEOUTS = {
     "urllib.request.urlopen": "timeout=30",
     "socket.create_connection": "timeout=30",
@@ -53,21 +59,17 @@ def fixes_of(diagnosis: Diagnosis, seen: Observation) -> tuple[Fix, ...]:
     if not diagnosis.suspects:
         return ()
     first = diagnosis.suspects[0]
-    return tuple(_fixes(first, _sources(first, seen)))
-
-
-def _sources(suspect: Suspect, seen: Observation) -> list[SourceLines]:
-    """Return the user's files in the stacks of the suspect and its ancestors."""
     last = seen.snapshots[-1]
-    found: dict[str, SourceLines] = {}
-    process = last.find(suspect.pid)
+    found: dict[str, SourceLines] = {}  # the user's files in the stacks of the suspect and its ancestors
+    process = last.find(first.pid)
     for _ in last.processes:
         if process is None:
             break
-        for source in sources_of(process.frames, process.folder):
-            found.setdefault(source.path, source)
+        for frame in {frame.file: frame for frame in process.frames if is_user(frame)}.values():
+            if source := read_source(frame, process.folder):
+                found.setdefault(source.path, source)
         process = last.find(process.parent)
-    return list(found.values())
+    return tuple(_fixes(first, list(found.values())))
 
 
 def _fixes(suspect: Suspect, sources: list[SourceLines]) -> Iterator[Fix]:
@@ -82,7 +84,7 @@ def _fixes(suspect: Suspect, sources: list[SourceLines]) -> Iterator[Fix]:
         yield from _each(
             sources,
             'Start the workers without a fork (the script needs `if __name__ == "__main__":` then):',
-            lambda source: with_argument(source, _with_workers(source), 'multiprocessing_context="forkserver"'),
+            _with_forkserver,
         )
         if not any(source.loaders() for source in sources):
             yield from _each(sources, "Make libraries that create loaders start workers without a fork:", _without_fork)
@@ -101,7 +103,7 @@ def _fixes(suspect: Suspect, sources: list[SourceLines]) -> Iterator[Fix]:
 def _each(sources: list[SourceLines], words: str, change: Callable[[SourceLines], str]) -> Iterator[Fix]:
     """Yield a fix for the first file that can be changed."""
     for source in sources:
-        if text := diff(source, change(source)):
+        if text := _diff(source, change(source)):
             yield Fix(words=words, diff=text)
             return
 
@@ -116,12 +118,12 @@ def _with_timeout(suspect: Suspect) -> Iterator[Fix]:
             if not call.lineno <= frame.line <= (call.end_lineno or 0):
                 continue
             limit = "timeout=30" if name.partition(".")[0] in ("requests", "httpx") else _TIMEOUTS.get(name)
-            if limit and (text := diff(source, with_argument(source, [call], limit))):
+            if limit and (text := _diff(source, _with_argument(source, [call], limit))):
                 yield Fix(words="Add a timeout to the call:", diff=text)
                 return
     if suspect.cause is Cause.NETWORK and suspect.frames:
         source = read_source(suspect.frames[0], suspect.folder)
-        if source is not None and (text := diff(source, _with_default_timeout(source))):
+        if source is not None and (text := _diff(source, _with_default_timeout(source))):
             yield Fix(words="Set a default timeout before sockets are created:", diff=text)
 
 
@@ -137,14 +139,16 @@ def _with_default_timeout(source: SourceLines) -> str:
     return "".join([*lines[:at], added, *lines[at:]])
 
 
-def _with_workers(source: SourceLines) -> list[ast.Call]:
-    """Return the loaders that have workers: torch refuses a start method without workers."""
-    return [call for call in source.loaders() if len(call.args) > _NUM_WORKERS_POSITION or _has_workers(call)]
+def _with_forkserver(source: SourceLines) -> str:
+    calls = [call for call in source.loaders() if _has_workers(call)]
+    return _with_argument(source, calls, 'multiprocessing_context="forkserver"')
 
 
 def _has_workers(call: ast.Call) -> bool:
+    """True if a loader has workers: torch refuses a start method without workers."""
     given = [keyword.value for keyword in call.keywords if keyword.arg == "num_workers"]
-    return bool(given) and not (isinstance(given[0], ast.Constant) and given[0].value == 0)
+    is_given = bool(given) and not (isinstance(given[0], ast.Constant) and given[0].value == 0)
+    return is_given or len(call.args) > _NUM_WORKERS_POSITION
 
 
 def _without_fork(source: SourceLines) -> str:
@@ -229,3 +233,86 @@ def _with_name(source: SourceLines, lines: list[str]) -> str:
     first = next((n.lineno for n in imports if not (isinstance(n, ast.ImportFrom) and n.module == "__future__")), 1)
     lines.insert(first - 1, f"import antifreeze{source.end}")
     return "".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLines:
+    """A source file of the user."""
+
+    path: str
+    shown: str
+    """Its name in a diff, relative to the job's working directory: ``patch`` refuses absolute names."""
+    text: str
+    tree: ast.Module
+    name: Callable[[ast.AST], str]
+    """Returns the full name of a node."""
+
+    def calls(self) -> Iterator[tuple[ast.Call, str]]:
+        """Yield all calls with their full names."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Call):
+                yield node, self.name(node.func)
+
+    @property
+    def lines(self) -> list[str]:
+        """Its lines with their ends, split as Python splits them."""
+        return _lines_of(self.text)
+
+    @property
+    def end(self) -> str:
+        """Its line end."""
+        return "\r\n" if "\r\n" in self.text else "\n"
+
+    def loaders(self) -> list[ast.Call]:
+        """Return the calls that create torch loaders."""
+        return [call for call, name in self.calls() if is_loader(name) and not name.startswith("antifreeze.")]
+
+
+def read_source(frame: Frame, folder: str) -> SourceLines | None:
+    """Return the file of a frame, if it is readable Python."""
+    path = Path(os.path.normpath(Path(folder, frame.file)))
+    try:
+        if path.suffix != ".py":
+            return None
+        text = read_regular(path, _MAX_NBYTES).decode()
+        if "\r" in text.replace("\r\n", ""):  # ``patch`` does not accept it as the end of a line
+            return None
+        script = parse(str(path), text)
+    except (OSError, ValueError, CannotCheck):  # no file, not text, not Python
+        return None
+    shown = path.relative_to(folder) if folder and path.is_relative_to(folder) else path
+    return SourceLines(str(path), str(shown), text, script.tree, script.name)
+
+
+def _lines_of(text: str) -> list[str]:
+    """Return the lines of a file of Python, with their ends."""
+    return list(io.StringIO(text, newline=""))
+
+
+def _with_argument(source: SourceLines, calls: list[ast.Call], argument: str) -> str:
+    """Return the file with an argument added to calls that do not have it."""
+    name = argument.partition("=")[0]
+    lines = source.lines
+    for call in sorted(calls, key=lambda call: (call.end_lineno or 0, call.end_col_offset or 0), reverse=True):
+        if any(keyword.arg in (name, None) for keyword in call.keywords):
+            continue
+        parts: list[ast.expr | ast.keyword] = [*call.args, *call.keywords, call.func]
+        last = max((part.end_lineno or 0, part.end_col_offset or 0) for part in parts)
+        row = last[0] - 1
+        raw, at, new = lines[row].encode(), last[1], f", {argument}"
+        if not (call.args or call.keywords):
+            at, new = raw.find(b"(", at) + 1, argument
+        elif call.end_lineno == last[0]:  # there may be brackets around the last argument
+            at += raw[at : (call.end_col_offset or 1) - 1].rfind(b")") + 1
+        lines[row] = (raw[:at] + new.encode() + raw[at:]).decode()
+    return "".join(lines)
+
+
+def _diff(source: SourceLines, changed: str) -> str:
+    """Return the difference for ``patch -p0``; nothing if there is none, or if the result is not valid Python."""
+    try:
+        parse(source.path, changed)
+    except CannotCheck:
+        return ""
+    rows = difflib.unified_diff(source.lines, _lines_of(changed), source.shown, source.shown, n=1)
+    return "".join(row if row.endswith("\n") else row + "\n\\ No newline at end of file\n" for row in rows)

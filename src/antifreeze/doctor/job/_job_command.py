@@ -1,22 +1,21 @@
-"""The commands ``antifreeze doctor PID``, ``doctor run`` and ``doctor report FOLDER``."""
+"""The commands ``antifreeze doctor PID``, ``doctor run`` and ``doctor report FOLDER``, and ``antifreeze.diagnose``."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 from typing import NoReturn
 
-from antifreeze.core import one_line
-from antifreeze.doctor._suggest import closest
-from antifreeze.doctor._terminal import Paper, paper_of
+from antifreeze.core import ConfigError, one_line
+from antifreeze.doctor._terminal import Paper, closest, paper_of
 from antifreeze.doctor.job._diagnosis import Diagnosis, Verdict
 from antifreeze.doctor.job._find_job import NotFound, find_job
 from antifreeze.doctor.job._fix import Fix, fixes_of
-from antifreeze.doctor.job._kept_reports import CannotRead, keep, read
+from antifreeze.doctor.job._job_report import CannotRead, as_text, as_values, keep, read
 from antifreeze.doctor.job._observe import Gone, observe
-from antifreeze.doctor.job._render_diagnosis import as_text, as_values
 from antifreeze.doctor.job._run import run, to_stderr
 from antifreeze.doctor.job._thread_stacks import native_lines
 from antifreeze.doctor.job._verdict import is_enough, judge
@@ -29,6 +28,42 @@ _FROM_FOLDER = (
     "Review a command or a diff before you run or apply it."
 )
 EPILOG = "Exit codes: 0 healthy, 1 stuck, 2 wrong usage or could not inspect the job, 3 slow."
+
+
+def diagnose(pid: int | None = None) -> Diagnosis:
+    """Inspect a training job for 3 to 7 seconds, and return what was found.
+
+    Args:
+        pid: Process id of the job; by default this process and everything that it started. Call it from another thread
+            than the one that waits.
+
+    Returns:
+        The verdict, the processes that hold up the job, and why.
+
+    Raises:
+        ConfigError: If there is no such process.
+
+    Example:
+        ```python
+        import antifreeze as af
+
+        diagnosis = af.diagnose()
+        print(diagnosis.verdict.value, diagnosis.summary)
+        for suspect in diagnosis.suspects:
+            print(suspect.name, suspect.cause.value, suspect.link)
+        ```
+    """
+    wanted = os.getpid() if pid is None else pid
+    if isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < 1:
+        raise ConfigError(f"invalid pid: expected a process id, got {pid!r}", argument="pid")
+    try:
+        return judge(observe(find_job(str(wanted)), is_enough))
+    except (NotFound, Gone):
+        raise ConfigError(
+            f"there is no process {wanted}",
+            hint="list running processes with `ps`; the job may have ended",
+            argument="pid",
+        ) from None
 
 
 def inspect_job(arguments: list[str]) -> int:
@@ -76,7 +111,14 @@ def _refuse_rest(parser: argparse.ArgumentParser, first: str, given: list[str], 
 
 def report(arguments: list[str]) -> int:
     """Diagnose a job from its kept evidence, and return the exit code."""
-    options = _report_parser().parse_args(arguments)
+    parser = argparse.ArgumentParser(
+        prog="antifreeze doctor report",
+        description="Explain a job from the evidence in a folder that `--keep` or `doctor run` wrote.",
+        epilog=EPILOG,
+    )
+    parser.add_argument("folder")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    options = parser.parse_args(arguments)
     try:
         seen, fixes = read(Path(options.folder))
     except CannotRead as error:
@@ -87,7 +129,26 @@ def report(arguments: list[str]) -> int:
 
 def run_job(arguments: list[str]) -> int:
     """Start a job, watch it, and return its exit code."""
-    options = _run_parser().parse_args(arguments)
+    parser = argparse.ArgumentParser(
+        prog="antifreeze doctor run",
+        description="Start a job, watch it, and explain each stall. The job is never stopped.",
+        epilog="The exit code is that of the job.",
+    )
+    parser.add_argument(
+        "--stall",
+        type=float,
+        default=30.0,
+        metavar="SECONDS",
+        help="report a stall after this time without progress; default: 30",
+    )
+    parser.add_argument(
+        "--keep",
+        metavar="FOLDER",
+        default="antifreeze-doctor",
+        help="keep evidence in FOLDER-RANDOM, a new folder for each run; default: %(default)s",
+    )
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the command to run")
+    options = parser.parse_args(arguments)
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
         print("error: missing command. Usage: antifreeze doctor run -- python train.py", file=sys.stderr)
@@ -133,38 +194,4 @@ def _look_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--keep", metavar="FOLDER", help="keep the evidence in a new folder, for `antifreeze doctor report FOLDER`"
     )
-    return parser
-
-
-def _run_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="antifreeze doctor run",
-        description="Start a job, watch it, and explain each stall. The job is never stopped.",
-        epilog="The exit code is that of the job.",
-    )
-    parser.add_argument(
-        "--stall",
-        type=float,
-        default=30.0,
-        metavar="SECONDS",
-        help="report a stall after this time without progress; default: 30",
-    )
-    parser.add_argument(
-        "--keep",
-        metavar="FOLDER",
-        default="antifreeze-doctor",
-        help="keep evidence in FOLDER-RANDOM, a new folder for each run; default: %(default)s",
-    )
-    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the command to run")
-    return parser
-
-
-def _report_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="antifreeze doctor report",
-        description="Explain a job from the evidence in a folder that `--keep` or `doctor run` wrote.",
-        epilog=EPILOG,
-    )
-    parser.add_argument("folder")
-    parser.add_argument("--json", action="store_true", help="print JSON")
     return parser

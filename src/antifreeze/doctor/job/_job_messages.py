@@ -1,4 +1,4 @@
-"""Text about a job: names of processes, the summary, and notes. Pure."""
+"""Text about a job: names of processes, further evidence, the summary, and notes. Pure."""
 
 from __future__ import annotations
 
@@ -7,19 +7,27 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from antifreeze.core import one_line
-from antifreeze.diagnosis import Cause, user_frames
+from antifreeze.diagnosis import Cause, is_user, user_frames
 from antifreeze.doctor.job._diagnosis import Suspect, Verdict
-from antifreeze.doctor.job._observation import Observation
+from antifreeze.doctor.job._observation import GroupMemory, Observation, Process, Stack
 from antifreeze.doctor.job._process_activity import ProcessActivity
-from antifreeze.doctor.job._roles import Doing, Job
+from antifreeze.doctor.job._roles import Doing, Job, has_frame
+
+_NEAR_SHARE = 0.9
+"""A limit is nearly reached when this fraction of it is used."""
+_CAUSED_BY_FILES = frozenset({Cause.DEAD_DISK, Cause.FILE, Cause.CHILD})
+_CAUSED_BY_EXITS = frozenset(
+    {Cause.OUT_OF_MEMORY, Cause.UNNOTICED_DEATH, Cause.LOST_BATCH, Cause.LOCK, Cause.CHILD, Cause.RANK, Cause.UNKNOWN}
+)
+"""What the end of another process can cause."""
 
 
 def name_of(job: Job, worker: int | None = None, pid: int | None = None) -> str:
     """Return the name of a process for a person."""
+    if worker is None and job.rank is None:
+        return f"the training process ({job.trainer})"
     if worker is None:
-        return (
-            f"rank {job.rank} (pid {job.trainer})" if job.rank is not None else f"the training process ({job.trainer})"
-        )
+        return f"rank {job.rank} (pid {job.trainer})"
     rank = f" of rank {job.rank}" if job.rank is not None else ""
     return f"worker {worker} (pid {pid}){rank}"
 
@@ -29,10 +37,10 @@ def summary(
 ) -> str:
     """Return the diagnosis in one paragraph."""
     job, trainer = jobs[0]
+    if not suspects and verdict is Verdict.HEALTHY:
+        return "The job is making progress."
     if not suspects:
         share = share_of_waiting(trainer)
-        if verdict is Verdict.HEALTHY:
-            return "The job is making progress."
         return f"The job is making progress, but its loop waits for data in {share:.0%} of the snapshots."
     first = suspects[0]
     same = [suspect for suspect in suspects if suspect.cause is first.cause and suspect is not first]
@@ -44,20 +52,13 @@ def summary(
         frame = first.frames[0]
         text += f", at {frame.file}:{frame.line} in {frame.function}"
     text += "."
+    waits = "" if first.pid == job.trainer else f"{_capital(name_of(job))} {trainer.doings[-1].value}. "
     if verdict is Verdict.STUCK:
         stalled_s = max(still_s, first.still_s)
-        text += (
-            f" {_who_waits(job, trainer, first)}No progress for {_at_least(stalled_s)}; this will not end by itself."
-        )
+        text += f" {waits}No progress for {_at_least(stalled_s)}; this will not end by itself."
     elif verdict is Verdict.SLOW:
-        text += f" {_who_waits(job, trainer, first)}No batch for {_at_least(still_s)}; this may end by itself."
+        text += f" {waits}No batch for {_at_least(still_s)}; this may end by itself."
     return text
-
-
-def _who_waits(job: Job, trainer: ProcessActivity, first: Suspect) -> str:
-    if first.pid == job.trainer:
-        return ""
-    return f"{_capital(name_of(job))} {trainer.doings[-1].value}. "
 
 
 def _at_least(seconds: float) -> str:
@@ -121,3 +122,54 @@ def missing_lines(seen: Observation) -> Iterator[str]:
     errors = Counter(p.stacks_error for p in seen.snapshots[-1].processes if p.stacks_error)
     for error, count in errors.most_common(2):
         yield f"no Python lines of {count} process{'es' if count > 1 else ''}: {error}"
+
+
+def more_lines(seen: Observation, process: Process, cause: Cause) -> tuple[str, ...]:
+    """Return evidence about a process besides its location."""
+    end = "the program has finished, and waits for thread"
+    lines = [f"{end} {stack.name!r}: {user_frames(stack.frames, 1)[0]}" for stack in last_threads(process)]
+    main = process.main
+    if cause in _CAUSED_BY_FILES and main.path:
+        lines += [f"the file that it waits for: {main.path}"] if main.path != main.target else []
+        lines += [f"the file is on {main.mount}"] if main.mount else []
+    if cause is Cause.CHILD and process.state == "D":
+        lines += _child_lines(seen, process)
+    return (*lines, *descriptor_lines(process, "it has"), *_memory_lines(seen.machine.group, cause))
+
+
+def last_threads(process: Process) -> tuple[Stack, ...]:
+    """Return the threads in the user's code that a finished program waits for."""
+    at_end = has_frame(process.frames[:3], "/threading.py", frozenset({"_shutdown"}))
+    others = (stack for stack in process.stacks if stack.tid != process.pid)
+    return tuple(stack for stack in others if at_end and any(is_user(frame) for frame in stack.frames))
+
+
+def descriptor_lines(process: Process, who: str) -> Iterator[str]:
+    """Yield how many files a process has open, if that is nearly its limit."""
+    if process.max_files and process.files >= _NEAR_SHARE * process.max_files:
+        yield f"{who} {process.files:,} files open, of at most {process.max_files:,} (`ulimit -n`)"
+
+
+def _child_lines(seen: Observation, process: Process) -> Iterator[str]:
+    """Yield the system calls of the processes that were started and do not run their program yet."""
+    for child in seen.snapshots[-1].processes:
+        if child.parent == process.pid and child.main.syscall:
+            about = child.main.path or child.main.target
+            yield f"the new process ({child.pid}) is in system call {child.main.syscall}{about and f' on {about}'}"
+
+
+def _memory_lines(group: GroupMemory, cause: Cause) -> Iterator[str]:
+    if group.limit_nbytes and group.used_nbytes >= _NEAR_SHARE * group.limit_nbytes:
+        used = f"{group.used_nbytes / 1e6:,.0f} MB of {group.limit_nbytes / 1e6:,.0f} MB"
+        yield f"memory of its control group: {used} used, not counting the page cache"
+    if group.waits:
+        yield "the control group is out of memory, and its processes wait for some instead of being killed"
+    if group.new_oom_kills:
+        yield f"{_killed(group.new_oom_kills)} while the job was watched"
+    elif group.oom_kills and cause in _CAUSED_BY_EXITS:
+        yield f"{_killed(group.oom_kills)} since the group was created"
+
+
+def _killed(count: int) -> str:
+    what = "a process" if count == 1 else f"{count} processes"
+    return f"the kernel killed {what} of its control group because memory ran out"

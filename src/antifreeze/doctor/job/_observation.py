@@ -13,7 +13,6 @@ from typing import Any
 
 from antifreeze.core import forms
 from antifreeze.diagnosis import Frame, TargetKind
-from antifreeze.doctor._cgroup import GroupMemory
 
 _MAX_INTEGER = 1 << 63
 VERSION = 2
@@ -134,6 +133,22 @@ class Snapshot:
     def find(self, pid: int) -> Process | None:
         """Return a process, or None when it was not there."""
         return next((process for process in self.processes if process.pid == pid), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMemory:
+    """The memory of a process's group that is closest to its limit."""
+
+    limit_nbytes: int = 0
+    """0: there is no limit."""
+    used_nbytes: int = 0
+    """Without the page cache, which is evicted when memory is needed."""
+    oom_kills: int = 0
+    """Processes of the group that the kernel killed because memory ran out, since the group exists."""
+    new_oom_kills: int = 0
+    """Those killed while the job was watched."""
+    waits: bool = False
+    """True if the group is full, and its processes wait for memory instead of being killed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from antifreeze.diagnosis import Cause, Evidence, Finding, Frame, Target, find_cause, is_user
-from antifreeze.doctor.job._observation import Observation, Process, Thread
+from antifreeze.doctor.job._observation import Observation, Process
 from antifreeze.doctor.job._roles import Doing, doing, has_frame, in_worker, was_forked
 
 STUCK_GRACE_S = 5.5
@@ -58,10 +58,9 @@ def activity_of(seen: Observation, pid: int, without: Sequence[int] = ()) -> Pro
     cpu_s, moved_bytes = _gains(seen, _family(seen, pid, without))
     share = cpu_s / looked_s if looked_s else 0.0
     wakes = looks[-1].main.wakes - looks[0].main.wakes
-    moves = (
-        share > _MAX_IDLE_CPU_SHARE or moved_bytes > 0 or _is_often_woken(wakes, looked_s) or len(_places(looks)) > 1
-    )
-    moves = moves or _changes_samples(looks)
+    is_often_woken = wakes > _MAX_IDLE_WAKES + 3 * looked_s / _POLL_INTERVAL_S
+    moves = share > _MAX_IDLE_CPU_SHARE or moved_bytes > 0 or is_often_woken
+    moves = moves or len(_places(looks)) > 1 or _changes_samples(looks)
     quiet_s = _quiet_s(looks, times)
     is_answered = looks[-1].main.state == "D" and _is_disk_answering(looks, wakes, quiet_s)
     children = sum(process.parent == pid for process in seen.snapshots[-1].processes)
@@ -142,19 +141,20 @@ def is_never_woken(looks: Sequence[Process], parent: Process | None = None) -> b
     is_shared = main.shared or has_frame(last.frames[:2], "/multiprocessing/synchronize.py")
     if is_shared or (main.limit_s is not None and math.isfinite(main.limit_s)):
         return False
-    return not any(_has_moved(looks[0], thread) for thread in last.threads if thread.tid != last.pid)
+    # A thread that is new, or did anything meanwhile, may release it.
+    before = {thread.tid: thread for thread in looks[0].threads}
+    others = [thread for thread in last.threads if thread.tid != last.pid]
+    if any(now.tid not in before for now in others):
+        return False
+    return not any(
+        now.wakes - before[now.tid].wakes > _MAX_IDLE_WAKES or now.cpu_s > before[now.tid].cpu_s for now in others
+    )
 
 
 def _lacks_threads(process: Process, parent: Process | None) -> bool:
     """True if its parent has threads of a pool, and it has none: the only sign where nothing else can be read."""
     pools = [thread for thread in parent.threads if thread.name.startswith(_POOLS)] if parent else []
     return len(process.threads) == 1 and bool(pools)
-
-
-def _has_moved(before: Process, now: Thread) -> bool:
-    """True if a thread did anything between two snapshots; a new one did."""
-    then = next((thread for thread in before.threads if thread.tid == now.tid), None)
-    return then is None or now.wakes - then.wakes > _MAX_IDLE_WAKES or now.cpu_s > then.cpu_s
 
 
 def _changes_samples(looks: Sequence[Process]) -> bool:
@@ -164,17 +164,8 @@ def _changes_samples(looks: Sequence[Process]) -> bool:
 
 def _places(looks: Sequence[Process]) -> set[tuple[Frame, ...]]:
     """Return the lines at which a process was seen, the user's if there are any. A snapshot may lack them."""
-    found = set()
-    for look in looks:
-        if not look.frames:
-            continue
-        mine = [frame for frame in look.frames if is_user(frame)]
-        found.add(tuple(mine[:2] or look.frames[:1]))
-    return found
-
-
-def _is_often_woken(wakes: int, looked_s: float) -> bool:
-    return wakes > _MAX_IDLE_WAKES + 3 * looked_s / _POLL_INTERVAL_S
+    with_frames = [look.frames for look in looks if look.frames]
+    return {tuple([f for f in frames if is_user(f)][:2] or frames[:1]) for frames in with_frames}
 
 
 def _is_starting(process: Process) -> bool:

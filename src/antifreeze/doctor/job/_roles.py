@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import itertools
 from dataclasses import dataclass
 
 from antifreeze.diagnosis import Frame, is_ours, is_standard, is_user
@@ -47,7 +48,6 @@ _OURS_WAITING = (
     "/antifreeze/decode/",
     "/antifreeze/datasets/_reading.py",
 )
-_OURS_WORKING = ("/antifreeze/worker/",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def doing(process: Process) -> Doing:
     frames = process.frames
     if not frames:
         return Doing.UNKNOWN
-    called = _called_by_user(frames)
+    called = tuple(itertools.takewhile(lambda frame: not is_user(frame), frames))  # by the user's innermost line
     if has_frame(frames, _WORKER, frozenset({"_worker_loop"})) or is_our_worker(process):
         return Doing.IDLE if _is_idle(frames) else Doing.OWN
     if any(frame.file.endswith(_COLLECTIVE) for frame in called):
@@ -132,27 +132,17 @@ def was_forked(process: Process, parent: Process | None) -> bool:
 
 def find_jobs(snapshot: Snapshot) -> tuple[Job, ...]:
     """Return the training processes of a tree, each with its workers, in the order of their ranks."""
-    by_pid = {process.pid: process for process in snapshot.processes}
-    by_pid = {pid: process for pid, process in by_pid.items() if not _is_being_spawned(process, by_pid)}
+    # Until a process runs its program, it has the name and the memory of its parent.
+    spawning = {process.pid for process in snapshot.processes if process.main.is_spawning}
+    by_pid = {process.pid: process for process in snapshot.processes if process.parent not in spawning}
     started = tuple(by_pid.values())
     trainers = [p for p in started if p.is_python and not is_helper(p) and _is_rank(p, by_pid)]
     launchers = {p.parent for p in trainers} | {a for p in trainers for a in _ancestors(p, by_pid)}
     trainers = [p for p in trainers if p.pid not in launchers or not _is_launcher(p)]
-    found = [
-        Job(
-            p.pid,
-            tuple(w.pid for w in started if _trainer_of(w, by_pid, {t.pid for t in trainers}) == p.pid),
-            p.rank,
-        )
-        for p in trainers
-    ]
+    tops = {p.pid for p in trainers}
+    owners = {p.pid: _trainer_of(p, by_pid, tops) for p in started}
+    found = [Job(p.pid, tuple(pid for pid, owner in owners.items() if owner == p.pid), p.rank) for p in trainers]
     return tuple(sorted(found, key=lambda job: (job.rank is None, job.rank or 0, job.trainer)))
-
-
-def _is_being_spawned(process: Process, by_pid: dict[int, Process]) -> bool:
-    """True if it does not run its program yet: until then it has the name and the memory of its parent."""
-    parent = by_pid.get(process.parent)
-    return parent is not None and parent.main.is_spawning
 
 
 def _is_rank(process: Process, by_pid: dict[int, Process]) -> bool:
@@ -194,22 +184,13 @@ def _ancestors(process: Process, by_pid: dict[int, Process]) -> list[int]:
     return found
 
 
-def _called_by_user(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
-    """Return the frames that the user's innermost line called."""
-    first = next((i for i, frame in enumerate(frames) if is_user(frame)), len(frames))
-    return frames[:first]
-
-
 def in_worker(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
     """Return the frames that the loop of a worker called."""
     for i, frame in enumerate(frames):
-        if (_WORKER in frame.file and frame.function == "_worker_loop") or _is_our_loop(frame):
+        is_ours_working = is_ours(frame) and "/antifreeze/worker/" in frame.file
+        if is_ours_working or (_WORKER in frame.file and frame.function == "_worker_loop"):
             return frames[:i]
     return frames
-
-
-def _is_our_loop(frame: Frame) -> bool:
-    return is_ours(frame) and any(part in frame.file for part in _OURS_WORKING)
 
 
 def _is_idle(frames: tuple[Frame, ...]) -> bool:

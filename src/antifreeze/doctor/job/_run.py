@@ -16,14 +16,12 @@ from typing import NamedTuple
 
 from antifreeze.core import PrivateFolder, one_line, with_random_suffix
 from antifreeze.diagnosis import Cause
-from antifreeze.doctor._cgroup import memory_of
 from antifreeze.doctor._terminal import Paper
 from antifreeze.doctor.job._diagnosis import Verdict
 from antifreeze.doctor.job._fix import fixes_of
-from antifreeze.doctor.job._kept_reports import keep
+from antifreeze.doctor.job._job_report import as_text, keep
 from antifreeze.doctor.job._observation import Observation, Snapshot
-from antifreeze.doctor.job._observe import Gone, observe, snapshot
-from antifreeze.doctor.job._render_diagnosis import as_text
+from antifreeze.doctor.job._observe import Gone, memory_of, observe, snapshot
 from antifreeze.doctor.job._thread_stacks import THREADS
 from antifreeze.doctor.job._verdict import is_enough, judge
 
@@ -112,7 +110,10 @@ class _Watch:
         fixes = fixes_of(diagnosis, seen)
         self._number += 1
         try:
-            self._create_folder()
+            if not self._is_created:  # an existing folder of that name is left alone
+                with PrivateFolder(self._folder) as created:
+                    self._folder = created.path
+                self._is_created = True
             folder = self._folder / f"{self._pid}-{self._number}"
             kept_in = keep(folder, seen, fixes, as_text(diagnosis, fixes, Paper()))
             kept = f"evidence: antifreeze doctor report {one_line(kept_in)}"
@@ -121,13 +122,6 @@ class _Watch:
         stalled_s = still_s + diagnosis.looked_s
         head = f"\nantifreeze doctor: no progress for {stalled_s:.0f} s; the job is not stopped\n\n"
         self._say(f"{head}{as_text(diagnosis, fixes, self._paper)}\n{kept}\n\n")
-
-    def _create_folder(self) -> None:
-        """Create the folder of this run, once; an existing folder of that name is left alone."""
-        if not self._is_created:
-            with PrivateFolder(self._folder) as created:
-                self._folder = created.path
-            self._is_created = True
 
 
 @contextlib.contextmanager

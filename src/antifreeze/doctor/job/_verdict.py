@@ -14,23 +14,25 @@ A job is stuck only if the wait cannot end by itself, or has no limit and made n
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from antifreeze.core import clean_lines, one_line
 from antifreeze.diagnosis import Cause, Finding, is_ours, user_frames
 from antifreeze.doctor.job._diagnosis import Confidence, Diagnosis, Suspect, Verdict
 from antifreeze.doctor.job._job_messages import (
+    descriptor_lines,
+    last_threads,
     missing_lines,
+    more_lines,
     name_of,
     share_of_waiting,
     summary,
     where_time_goes,
     with_places,
 )
-from antifreeze.doctor.job._lost_batch import lost_batch
-from antifreeze.doctor.job._observation import Observation
+from antifreeze.doctor.job._observation import Machine, Observation, Process
 from antifreeze.doctor.job._process_activity import STUCK_GRACE_S, ProcessActivity, activity_of
-from antifreeze.doctor.job._resource_limits import last_threads, more_lines
 from antifreeze.doctor.job._roles import Doing, Job, find_jobs
 
 _BLIND_GRACE_S = 60.0
@@ -54,6 +56,9 @@ _WITHOUT_LIMIT = frozenset(
 _WITH_PROGRESS = frozenset({Cause.BUSY, Cause.RETRYING, Cause.STARTUP})
 _ORDER = (Verdict.STUCK, Verdict.SLOW, Verdict.HEALTHY)
 _MAX_SUMMARY_CHARS = 2_000
+_KILLED_WORKER = "waits for a worker that the kernel killed because memory ran out"
+_SMALL_SHM_NBYTES = 128 << 20
+"""Containers have 64 MB by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +71,6 @@ class _Part:
     suspects: tuple[Suspect, ...] = ()
     is_sure: bool = True
 
-    @property
-    def is_in_collective(self) -> bool:
-        return self.trainer.always(Doing.COLLECTIVE)
-
 
 def judge(seen: Observation) -> Diagnosis:
     """Return the diagnosis."""
@@ -78,7 +79,7 @@ def judge(seen: Observation) -> Diagnosis:
     jobs = find_jobs(last) or (Job(root.pid, (), root.rank),)
     parts = [_judge_part(seen, job, several=len(jobs) > 1) for job in jobs]
     # The rank that is not in the collective where the others wait holds them up.
-    elsewhere = [part for part in parts if not part.is_in_collective]
+    elsewhere = [part for part in parts if not part.trainer.always(Doing.COLLECTIVE)]
     first = sorted(elsewhere or parts, key=lambda part: _ORDER.index(part.verdict))
     ordered = [*first, *(part for part in parts if part not in first)]
     verdict = min((part.verdict for part in parts), key=_ORDER.index)
@@ -145,7 +146,7 @@ def _judge_without_batches(seen: Observation, job: Job, trainer: ProcessActivity
     busy = {pid: worker for pid, worker in workers.items() if not _is_idle(worker, blind)}
     if not busy:
         if trainer.always(Doing.DATA):
-            suspect = lost_batch(seen, job, trainer, len(workers))
+            suspect = _lost_batch(seen, job, trainer, len(workers))
             return _Part(job, Verdict.STUCK, trainer, (suspect,), seen.snapshots[-1].at_s > seen.snapshots[0].at_s)
         return _judge_trainer(seen, job, trainer)
     rows = _rows(seen, job, busy)
@@ -234,6 +235,70 @@ def _suspect(seen: Observation, activity: ProcessActivity, name: str, cause: Cau
         frames=user_frames(waited_for[0].frames if waited_for else activity.evidence.frames),
         folder=activity.last.folder,
     )
+
+
+def _lost_batch(seen: Observation, job: Job, trainer: ProcessActivity, num_workers: int) -> Suspect:
+    """Return why a training loop waits for a batch that no worker is making."""
+    machine = seen.machine
+    cause, confidence = _cause(machine, trainer.last, num_workers)
+    lines = [_workers(num_workers), *_signs(cause, machine, trainer.last), *trainer.finding.evidence_lines]
+    if cause is Cause.SHARED_MEMORY:
+        free = f"{machine.shm_free_nbytes / 1e6:,.0f} MB"
+        lines.append(f"size of /dev/shm: {machine.shm_nbytes / 1e6:,.0f} MB, {free} of them free")
+    lines += [*more_lines(seen, trainer.last, cause), *_files_of_workers(seen, job)]
+    words = _KILLED_WORKER if cause is Cause.OUT_OF_MEMORY else ""
+    return Suspect(
+        pid=trainer.last.pid,
+        name=name_of(job),
+        finding=Finding(cause=cause, evidence_lines=tuple(lines), words=words),
+        confidence=confidence,
+        still_s=trainer.looked_s,
+        frames=user_frames(trainer.last.frames),
+        folder=trainer.last.folder,
+    )
+
+
+def _cause(machine: Machine, trainer: Process, num_workers: int) -> tuple[Cause, Confidence]:
+    """Return the cause that the strongest sign shows, and how sure it is."""
+    if machine.group.oom_kills and (trainer.ignores_sigchld or num_workers == 0):
+        return Cause.OUT_OF_MEMORY, Confidence.CERTAIN if machine.group.new_oom_kills else Confidence.LIKELY
+    if trainer.ignores_sigchld:
+        return Cause.UNNOTICED_DEATH, Confidence.CERTAIN
+    if machine.last_error:
+        return Cause.SHARED_MEMORY if machine.is_shm_exhausted else Cause.LOST_BATCH, Confidence.CERTAIN
+    if machine.shm_failed:
+        return Cause.SHARED_MEMORY, Confidence.CERTAIN
+    if 0 < machine.shm_nbytes <= _SMALL_SHM_NBYTES or machine.shm_free_nbytes < machine.shm_nbytes // 20:
+        return Cause.SHARED_MEMORY, Confidence.POSSIBLE
+    return Cause.UNNOTICED_DEATH if num_workers == 0 else Cause.LOST_BATCH, Confidence.LIKELY
+
+
+def _signs(cause: Cause, machine: Machine, trainer: Process) -> Iterator[str]:
+    """Yield what the cause was decided by."""
+    if trainer.ignores_sigchld:
+        yield "the training process ignores SIGCHLD, and is not notified when a worker exits"
+    elif cause is Cause.OUT_OF_MEMORY:
+        return
+    elif machine.last_error:
+        yield f"a thread that sends batches printed: {machine.last_error}"
+    elif machine.shm_failed:
+        yield f"empty files of shared memory in /dev/shm: {machine.shm_failed}"
+
+
+def _files_of_workers(seen: Observation, job: Job) -> Iterator[str]:
+    """Yield which workers have reached their limit of open files: then a batch cannot be sent."""
+    for process in seen.snapshots[-1].processes:
+        if process.pid in job.workers:
+            who = name_of(job, worker=job.workers.index(process.pid), pid=process.pid)
+            yield from descriptor_lines(process, f"{who} has")
+
+
+def _workers(num_workers: int) -> str:
+    if num_workers == 0:
+        return "there are no worker processes, and the training loop waits for them"
+    if num_workers == 1:
+        return "its worker was idle in every observation: it waits for work"
+    return f"its {num_workers} workers were idle in every observation: they wait for work"
 
 
 def is_enough(seen: Observation) -> bool:

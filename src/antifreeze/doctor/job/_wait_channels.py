@@ -83,7 +83,7 @@ def wait_of(pid: int, seen: ProcSnapshot, libraries: Sequence[Mapped], *, proc: 
             limit_s=limit_s,
             shared=not arguments[1] & _FUTEX_PRIVATE_FLAG,
             owner=_owner(memory, arguments[0]),
-            libraries=_called(memory.read(arguments[6], _STACK_NBYTES), libraries),
+            libraries=_called(_read(memory, arguments[6], _STACK_NBYTES), libraries),
         )
 
 
@@ -137,57 +137,53 @@ def _path_argument(pid: int, seen: ProcSnapshot, proc: Path) -> str:
     if at < 0 or len(seen.arguments) <= at:
         return ""
     with _memory_of(pid, proc) as memory:
-        raw = memory.read(seen.arguments[at], _PAGE_NBYTES)
+        raw = _read(memory, seen.arguments[at], _PAGE_NBYTES)
     path = raw.partition(b"\0")[0].decode("utf-8", "replace") if b"\0" in raw else ""
     if path.startswith("/") or not path:
         return path
     fd = seen.arguments[0] & 0xFFFFFFFF
+    base = link_of(proc / str(pid) / ("cwd" if at == 0 or fd == _AT_FDCWD else f"fd/{fd}"))
+    return f"{base}/{path}" if base else ""
+
+
+def link_of(path: Path) -> str:
+    """Return where a symbolic link leads, or nothing."""
     try:
-        base = (proc / str(pid) / ("cwd" if at == 0 or fd == _AT_FDCWD else f"fd/{fd}")).readlink()
+        return os.fsencode(path.readlink()).decode("utf-8", "replace")
     except OSError:
         return ""
-    return f"{os.fsencode(base).decode('utf-8', 'replace')}/{path}"
-
-
-class _ProcessMemory:
-    """The memory of another process. What cannot be read is empty."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-
-    def read(self, address: int, nbytes: int) -> bytes:
-        """Return what is at an address: all of it, or up to the end of its page."""
-        if self._fd < 0:
-            return b""
-        for size in (nbytes, _PAGE_NBYTES - address % _PAGE_NBYTES):  # the mapping may end within it
-            try:
-                return os.pread(self._fd, min(size, nbytes), address)
-            except (OSError, OverflowError):
-                continue
-        return b""
 
 
 @contextlib.contextmanager
-def _memory_of(pid: int, proc: Path) -> Iterator[_ProcessMemory]:
+def _memory_of(pid: int, proc: Path) -> Iterator[int]:
+    """Open the memory of another process; the descriptor is -1 where that is not allowed."""
     try:
         fd = os.open(proc / str(pid) / "mem", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        yield _ProcessMemory(-1)
+        yield -1
         return
     try:
-        yield _ProcessMemory(fd)
+        yield fd
     finally:
         os.close(fd)
 
 
-def _limit_s(memory: _ProcessMemory, call: str, arguments: tuple[int, ...]) -> float | None:
+def _read(memory: int, address: int, nbytes: int) -> bytes:
+    """Return what is at an address: all of it, or up to the end of its page; nothing if it cannot be read."""
+    for size in (nbytes, _PAGE_NBYTES - address % _PAGE_NBYTES):  # the mapping may end within it
+        with contextlib.suppress(OSError, OverflowError):
+            return os.pread(memory, min(size, nbytes), address)
+    return b""
+
+
+def _limit_s(memory: int, call: str, arguments: tuple[int, ...]) -> float | None:
     if call == "clock_nanosleep":
         return _until(memory, arguments[2], arguments[0] if arguments[1] & _TIMER_ABSTIME else None)
     if call == "nanosleep":
         return _until(memory, arguments[0], None)
     if call in ("poll", "epoll_wait", "epoll_pwait"):
-        milliseconds = _signed(arguments[2] if call == "poll" else arguments[3])
-        return milliseconds / 1000 if milliseconds >= 0 else float("inf")
+        milliseconds = (arguments[2] if call == "poll" else arguments[3]) & 0xFFFFFFFF
+        return milliseconds / 1000 if milliseconds < 1 << 31 else float("inf")  # it is negative
     if call in ("select", "pselect6", "ppoll"):
         where = {"select": 4, "pselect6": 4, "ppoll": 2}[call]
         unit_s = 1e-6 if call == "select" else 1e-9
@@ -202,9 +198,9 @@ def _limit_s(memory: _ProcessMemory, call: str, arguments: tuple[int, ...]) -> f
     return float("inf") if call in _UNLIMITED else None
 
 
-def _until(memory: _ProcessMemory, address: int, clock: int | None, unit_s: float = 1e-9) -> float | None:
+def _until(memory: int, address: int, clock: int | None, unit_s: float = 1e-9) -> float | None:
     """Return the seconds of a time in memory: from now, or until then if it is a time of a clock."""
-    raw = memory.read(address, 16)
+    raw = _read(memory, address, 16)
     if len(raw) < 16:
         return None
     seconds, fraction = struct.unpack("<qq", raw)
@@ -215,13 +211,9 @@ def _until(memory: _ProcessMemory, address: int, clock: int | None, unit_s: floa
         return None
 
 
-def _signed(number: int) -> int:
-    return (number & 0xFFFFFFFF) - (1 << 32 if number & 0x80000000 else 0)
-
-
-def _owner(memory: _ProcessMemory, address: int) -> int:
+def _owner(memory: int, address: int) -> int:
     """Return the thread that holds a lock of the C library: its number follows the word that is waited for."""
-    raw = memory.read(address, 12)
+    raw = _read(memory, address, 12)
     if len(raw) < 12:
         return 0
     word, _, owner = struct.unpack("<III", raw)

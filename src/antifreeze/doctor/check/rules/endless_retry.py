@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from antifreeze.doctor.check._rule import Rule, ScriptContext, Violation, Weight
+from antifreeze.doctor.check._rule import ScriptContext, Violation, Weight, rule
 from antifreeze.doctor.check._script import Script, in_scope, targets_of
 
 _BOUNDED = """\
@@ -16,7 +16,8 @@ _BOUNDED = """\
 +             raise"""
 
 
-def check(context: ScriptContext) -> Iterator[Violation]:
+@rule("endless-retry", Weight.FREEZE, "When a file is gone or a server is down, it never ends.", section="retrying")
+def endless_retry(context: ScriptContext) -> Iterator[Violation]:
     """Find loops that retry until they succeed, however long that takes."""
     for function in (f for dataset in context.datasets for f in dataset.per_sample):
         for loop in in_scope(function):
@@ -66,12 +67,3 @@ def _retries_until_success(loop: ast.While | ast.For) -> bool:
         return False  # it can give up
     by_condition = isinstance(loop, ast.While) and not isinstance(loop.test, ast.Constant)
     return by_condition or any(isinstance(node, ast.Return | ast.Break) for node in inside)
-
-
-RULE = Rule(
-    code="endless-retry",
-    weight=Weight.FREEZE,
-    section="retrying",
-    explanation="When a file is gone or a server is down, it never ends.",
-    check=check,
-)

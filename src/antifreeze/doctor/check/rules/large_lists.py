@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from antifreeze.doctor.check._datasets import DatasetClass
 from antifreeze.doctor.check._facts import Facts
-from antifreeze.doctor.check._rule import Rule, ScriptContext, Violation, Weight
+from antifreeze.doctor.check._loaders import DatasetClass
+from antifreeze.doctor.check._rule import ScriptContext, Violation, Weight, rule
 from antifreeze.doctor.check._script import Function, Script, assigned, calls_in, keyword, self_name
 from antifreeze.doctor.check._values import number, text
 
@@ -15,24 +15,33 @@ _MANY_RECORDS = 100_000
 """Records that are reported when there are workers."""
 _MANY_OBJECTS = 1_000_000
 """Objects of any kind that are reported with and without workers."""
+_JSON = ("json.loads", "orjson.loads", "ujson.loads")
+_CHANGE = """\
+- {what} = [...]
++ {what} = np.array([...])  # numbers
++ {what} = pa.array([...])  # texts and records; all workers share it"""
 
 
-def check(context: ScriptContext) -> Iterator[Violation]:
+@rule(
+    "python-list",
+    Weight.WASTE,
+    "It takes several times the memory of an array. Reading an object changes its reference count, so "
+    "forked workers copy the list page by page; other workers get a whole copy each.",
+    section="memory-grows",
+)
+def python_list(context: ScriptContext) -> Iterator[Violation]:
     """Find lists of records, and of very many numbers or texts. Lists of paths are left alone: few are large."""
-    for dataset in context.datasets:
-        yield from _in_dataset(context.script, dataset, context.facts)
-
-
-def _in_dataset(script: Script, dataset: DatasetClass, facts: Facts) -> Iterator[Violation]:
-    for name, (value, function) in dataset.initial_values().items():
+    script = context.script
+    held = ((dataset, name, *found) for dataset in context.datasets for name, found in dataset.initial_values().items())
+    for dataset, name, value, function in held:
         for made, element, source in _growths(name, value, function, script):
-            count = _count(source, script, dataset, facts)
+            count = _count(source, script, dataset, context.facts)
             if not dataset.is_used_per_sample(name) or not _is_large(element, source, count, script, function):
                 continue
             if dataset.can_be_in_workers or (count or 0) >= _MANY_OBJECTS:
                 what = f"{self_name(function)}.{name}"
                 many = f"{count:,} Python objects" if count else "a Python object for each record"
-                yield Violation(made, f"{what} is a list with {many}.", _change(what))
+                yield Violation(made, f"{what} is a list with {many}.", _CHANGE.format(what=what))
                 break
 
 
@@ -85,24 +94,16 @@ def _is_large(element: ast.expr, source: ast.expr, count: int | None, script: Sc
     """True for records of a source that is usually long, and for very many of anything."""
     if isinstance(element, ast.Name):
         element = next(iter(assigned(element, function)), element) if hasattr(element, "lineno") else element
-    is_json = isinstance(element, ast.Call) and script.name(element.func) in (
-        "json.loads",
-        "orjson.loads",
-        "ujson.loads",
-    )
+    is_json = isinstance(element, ast.Call) and script.name(element.func) in _JSON
     is_record = isinstance(element, ast.Dict)
     if count is not None:
         return count >= _MANY_OBJECTS or (count >= _MANY_RECORDS and (is_record or isinstance(element, ast.JoinedStr)))
-    ranges = isinstance(source, ast.Call) and script.name(source.func) == "range"
-    if ranges:
+    if isinstance(source, ast.Call) and script.name(source.func) == "range":
         # Often it is the length of something small; only records are reported.
-        return is_record and isinstance(source, ast.Call) and not _is_length(source)
+        lengths = (a for a in source.args if isinstance(a, ast.Call) and ast.unparse(a.func) == "len")
+        return is_record and not any(lengths)
     rows = isinstance(source, ast.Call) and script.name(source.func) == "csv.DictReader"
     return is_json or rows or (is_record and _reads_lines(source, script, function))
-
-
-def _is_length(source: ast.Call) -> bool:
-    return any(isinstance(a, ast.Call) and ast.unparse(a.func) == "len" for a in source.args)
 
 
 def _reads_lines(source: ast.expr, script: Script, function: Function) -> bool:
@@ -119,21 +120,3 @@ def _reads_lines(source: ast.expr, script: Script, function: Function) -> bool:
         if script.name(item.context_expr.func) in ("open", "gzip.open")
     }
     return isinstance(source, ast.Name) and source.id in names
-
-
-def _change(what: str) -> str:
-    return (
-        f"- {what} = [...]\n"
-        f"+ {what} = np.array([...])  # numbers\n"
-        f"+ {what} = pa.array([...])  # texts and records; all workers share it"
-    )
-
-
-RULE = Rule(
-    code="python-list",
-    weight=Weight.WASTE,
-    section="memory-grows",
-    explanation="It takes several times the memory of an array. Reading an object changes its reference count, so "
-    "forked workers copy the list page by page; other workers get a whole copy each.",
-    check=check,
-)

@@ -5,21 +5,26 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from antifreeze.doctor.check._loaders import Loader
-from antifreeze.doctor.check._rule import Rule, ScriptContext, Violation, Weight
-from antifreeze.doctor.check._script import Script, in_scope, targets_of
+from antifreeze.doctor.check._rule import ScriptContext, Violation, Weight, rule
+from antifreeze.doctor.check._script import Script, in_scope
 
 _RUNS = {"fit", "validate", "test", "predict", "train", "evaluate"}
 _TAKES = {"enumerate", "iter", "next", "list", "tuple", "sum", "zip", "map"}
 
 
-def check(context: ScriptContext) -> Iterator[Violation]:
+@rule(
+    "main-guard",
+    Weight.ERROR,
+    "Every worker tries to start workers itself; the loader fails with an error that does not say so.",
+)
+def main_guard(context: ScriptContext) -> Iterator[Violation]:
     """Find loaders with workers that are read while the module is imported."""
     script, dangerous = context.script, list(context.pickling_loaders)
     if not dangerous:
         return
-    names = _variables(script, dangerous)
     calls = {id(loader.call) for loader in dangerous}
+    values = ((name, value) for name, values in script.values.items() for value in values)
+    names = {name for name, value in values if any(id(part) in calls for part in ast.walk(value))}
     readers = _readers(script, names, calls)
     for statement in _unguarded(script):
         place = next(_reads(script, statement, names, calls, readers), None)
@@ -28,17 +33,6 @@ def check(context: ScriptContext) -> Iterator[Violation]:
             problem = f"workers are started by {how}, so each imports this script and runs this line."
             yield Violation(place, problem, '+ if __name__ == "__main__":\n      ...')
             return
-
-
-def _variables(script: Script, loaders: list[Loader]) -> set[str]:
-    """Return the variables that hold one of the loaders."""
-    calls = {id(loader.call) for loader in loaders}
-    names = set()
-    for node in ast.walk(script.tree):
-        for target, value in targets_of(node):
-            if isinstance(target, ast.Name) and any(id(part) in calls for part in ast.walk(value)):
-                names.add(target.id)
-    return names
 
 
 def _unguarded(script: Script) -> Iterator[ast.AST]:
@@ -80,24 +74,12 @@ def _reads(script: Script, node: ast.AST, names: set[str], calls: set[int], read
 def _readers(script: Script, names: set[str], calls: set[int]) -> set[str]:
     """Return the functions that read a loader when they are called, directly or through others."""
     found: set[str] = set()
-    for _ in range(len(script.functions) + 1):
+    while True:
         more = set()
         for name, function in script.functions.items():
             given = names | {a.arg for a in function.args.args if "loader" in a.arg.lower()}
-            if name not in found and any(
-                place is not None for node in in_scope(function) for place in _reads(script, node, given, calls, found)
-            ):
+            if any(True for node in in_scope(function) for _ in _reads(script, node, given, calls, found)):
                 more.add(name)
-        if not more:
-            break
+        if more <= found:
+            return found
         found |= more
-    return found
-
-
-RULE = Rule(
-    code="main-guard",
-    weight=Weight.ERROR,
-    section="what-doctor-check-finds",
-    explanation="Every worker tries to start workers itself; the loader fails with an error that does not say so.",
-    check=check,
-)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from antifreeze.doctor.check._rule import Rule, ScriptContext, Violation, Weight
+from antifreeze.doctor.check._rule import ScriptContext, Violation, Weight, rule
 from antifreeze.doctor.check._script import Function, Script, calls_in, keyword, self_attribute
 
 _VERBS = {"get", "post", "put", "head", "delete", "patch", "options", "request"}
@@ -25,7 +25,8 @@ _CHANGES = {
 }
 
 
-def check(context: ScriptContext) -> Iterator[Violation]:
+@rule("no-timeout", Weight.FREEZE, "If the other side does not answer, the worker waits forever.", section="network")
+def no_timeout(context: ScriptContext) -> Iterator[Violation]:
     """Find network calls without a timeout."""
     script = context.script
     has_default = any(script.name(c.func) == "socket.setdefaulttimeout" for c in calls_in(ast.walk(script.tree)))
@@ -63,12 +64,3 @@ def _unlimited_call(call: ast.Call, script: Script, sessions: set[str], function
         limits = (node for node in ast.walk(function) if isinstance(node, ast.Attribute))
         return "" if any(node.attr in ("settimeout", "setblocking") for node in limits) else name
     return name
-
-
-RULE = Rule(
-    code="no-timeout",
-    weight=Weight.FREEZE,
-    section="network",
-    explanation="If the other side does not answer, the worker waits forever.",
-    check=check,
-)

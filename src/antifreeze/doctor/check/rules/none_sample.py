@@ -5,15 +5,18 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from antifreeze.doctor.check._datasets import DatasetClass
-from antifreeze.doctor.check._rule import Rule, ScriptContext, Violation, Weight
+from antifreeze.doctor.check._loaders import DatasetClass
+from antifreeze.doctor.check._rule import ScriptContext, Violation, Weight, rule
 from antifreeze.doctor.check._script import EXITS, Function, Script, in_scope, self_attribute
 from antifreeze.doctor.check._values import is_none, is_true
 
 _RAISE = "- return None\n+ raise  # or select the good samples beforehand, in __init__"
 
 
-def check(context: ScriptContext) -> Iterator[Violation]:
+@rule(
+    "none-sample", Weight.ERROR, "Collating fails on it, with a message that names no sample.", section="usercodeerror"
+)
+def none_sample(context: ScriptContext) -> Iterator[Violation]:
     """Find methods that return None for a sample, or end without a return after an error."""
     for dataset in context.datasets:
         if dataset.is_iterable or _none_is_handled(context.script, dataset):
@@ -94,20 +97,8 @@ def _ends(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.While):
         return is_true(statement.test) and not any(isinstance(n, ast.Break) for n in ast.walk(statement))
     if isinstance(statement, ast.Match):
-        return any(_catches_all(case) for case in statement.cases) and all(_leaves(c.body) for c in statement.cases)
+        bare = [c for c in statement.cases if isinstance(c.pattern, ast.MatchAs) and c.pattern.pattern is None]
+        return any(case.guard is None for case in bare) and all(_leaves(case.body) for case in statement.cases)
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         return ast.unparse(statement.value.func) in EXITS
     return False
-
-
-def _catches_all(case: ast.match_case) -> bool:
-    return isinstance(case.pattern, ast.MatchAs) and case.pattern.pattern is None and case.guard is None
-
-
-RULE = Rule(
-    code="none-sample",
-    weight=Weight.ERROR,
-    section="usercodeerror",
-    explanation="Collating fails on it, with a message that names no sample.",
-    check=check,
-)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from antifreeze.doctor.check._rule import Rule, ScriptContext, Violation, Weight
+from antifreeze.doctor.check._rule import ScriptContext, Violation, Weight, rule
 from antifreeze.doctor.check._script import self_name
 
 _ARGUMENTS = ("collate_fn", "worker_init_fn", "dataset")
 
 
-def check(context: ScriptContext) -> Iterator[Violation]:
+@rule("not-picklable", Weight.ERROR, "It cannot be pickled, and these workers are not forked.", section="notpicklable")
+def not_picklable(context: ScriptContext) -> Iterator[Violation]:
     """Find lambdas and inner functions in datasets and in the arguments of loaders."""
     yield from _in_attributes(context)
     yield from _in_arguments(context)
@@ -42,12 +43,3 @@ def _in_arguments(context: ScriptContext) -> Iterator[Violation]:
                 if what:
                     change = "define it at module level, with a name"
                     yield Violation(node, f"{argument} is or contains {what}.", change)
-
-
-RULE = Rule(
-    code="not-picklable",
-    weight=Weight.ERROR,
-    section="notpicklable",
-    explanation="It cannot be pickled, and these workers are not forked.",
-    check=check,
-)

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from antifreeze.doctor.check._datasets import DatasetClass
-from antifreeze.doctor.check._rule import Rule, ScriptContext, ScriptRule, Violation, Weight
+from antifreeze.doctor.check._loaders import DatasetClass
+from antifreeze.doctor.check._rule import ScriptContext, Violation, Weight, rule
 from antifreeze.doctor.check._script import (
     Function,
     Script,
@@ -95,7 +95,9 @@ def _check(kind: HandleKind, context: ScriptContext) -> Iterator[Violation]:
 
 def _in_attributes(kind: HandleKind, script: Script, dataset: DatasetClass) -> Iterator[Violation]:
     """Find what is opened in ``__init__`` and used for each sample."""
-    if dataset.is_never_in_workers or (dataset.is_only_ours and kind in (HandleKind.LOCK, HandleKind.THREAD)):
+    if dataset.loaders and all(x.workers == 0 and "num_workers" in x.arguments for x in dataset.loaders):
+        return
+    if dataset.loaders and all(x.is_ours for x in dataset.loaders) and kind in (HandleKind.LOCK, HandleKind.THREAD):
         return
     for name, (value, function) in dataset.initial_values().items():
         if not dataset.is_used_per_sample(name) or dataset.is_set_in_worker(name, script):
@@ -212,41 +214,29 @@ def _is_context(name: str, script: Script) -> bool:
     )
 
 
-def _rule(kind: HandleKind, section: str, explanation: str) -> ScriptRule:
-    return Rule(
-        code=kind.value,
-        weight=Weight.FREEZE,
-        section=section,
-        explanation=explanation,
-        check=partial(_check, kind),
-    )
-
-
-RULES = (
-    _rule(
-        HandleKind.LOCK,
+_EXPLAINED = {
+    HandleKind.LOCK: (
+        (
+            "If its holder is killed, or a thread holds it during a fork, it is never released and all workers wait "
+            "forever. Reading needs no lock: each worker is a process and opens its own files."
+        ),
         "lock",
-        "If its holder is killed, or a thread holds it during a fork, it is never released and all workers wait "
-        "forever. Reading needs no lock: each worker is a process and opens its own files.",
     ),
-    _rule(
-        HandleKind.THREAD,
-        "fork",
+    HandleKind.THREAD: (
         "A fork does not copy threads: work submitted to it never runs, and the loader waits forever.",
+        "fork",
     ),
-    _rule(
-        HandleKind.FILE,
-        "notpicklable",
+    HandleKind.FILE: (
         "Forked workers share its position and read what another one asked for; other workers cannot be sent it.",
-    ),
-    _rule(
-        HandleKind.CONNECTION,
         "notpicklable",
+    ),
+    HandleKind.CONNECTION: (
         "Once connected, forked workers use the same connection and read each other's answers.",
-    ),
-    _rule(
-        HandleKind.ITERATOR,
         "notpicklable",
-        "It cannot be pickled, and all forked workers start at the same position.",
     ),
-)
+    HandleKind.ITERATOR: (
+        "It cannot be pickled, and all forked workers start at the same position.",
+        "notpicklable",
+    ),
+}
+RULES = tuple(rule(kind.value, Weight.FREEZE, *why)(partial(_check, kind)) for kind, why in _EXPLAINED.items())

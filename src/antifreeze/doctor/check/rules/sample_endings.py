@@ -8,12 +8,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from antifreeze.doctor.check._datasets import DatasetClass
-from antifreeze.doctor.check._rule import Rule, ScriptContext, Violation, Weight
+from antifreeze.doctor.check._loaders import DatasetClass
+from antifreeze.doctor.check._rule import ScriptContext, Violation, Weight, rule
 from antifreeze.doctor.check._script import EXITS, Function, calls_in, in_scope
 
 
-def check_exit(context: ScriptContext) -> Iterator[Violation]:
+@rule("exit-in-worker", Weight.ERROR, "The loader reports a lost worker without the reason.", section="exited")
+def exit_in_worker(context: ScriptContext) -> Iterator[Violation]:
     """Find calls that end the worker process."""
     script = context.script
     for function in (f for dataset in context.datasets for f in dataset.per_sample):
@@ -23,7 +24,13 @@ def check_exit(context: ScriptContext) -> Iterator[Violation]:
                 yield Violation(call, f"{name}() ends the worker, not the training.", change)
 
 
-def check_stop_iteration(context: ScriptContext) -> Iterator[Violation]:
+@rule(
+    "stop-iteration",
+    Weight.FREEZE,
+    "It ends the epoch early, without an error: the rest of the data is lost.",
+    section="usercodeerror",
+)
+def stop_iteration(context: ScriptContext) -> Iterator[Violation]:
     """Find ``raise StopIteration`` outside of an iterator."""
     for dataset, function, node, name in _raised(context):
         if name == "StopIteration" and function.name != "__next__" and not dataset.is_iterable:
@@ -31,7 +38,13 @@ def check_stop_iteration(context: ScriptContext) -> Iterator[Violation]:
             yield Violation(node, f"{function.name} raises StopIteration.", change)
 
 
-def check_local_error(context: ScriptContext) -> Iterator[Violation]:
+@rule(
+    "local-error",
+    Weight.FREEZE,
+    "It cannot be pickled: the error is lost, and the loader waits forever.",
+    section="lost-batch",
+)
+def local_error(context: ScriptContext) -> Iterator[Violation]:
     """Find exceptions whose class is defined inside a function."""
     script = context.script
     for _, _, node, name in _raised(context):
@@ -39,7 +52,13 @@ def check_local_error(context: ScriptContext) -> Iterator[Violation]:
             yield Violation(node, f"{name} is defined inside a function.", f"define class {name} at module level")
 
 
-def check_not_data(context: ScriptContext) -> Iterator[Violation]:
+@rule(
+    "not-data",
+    Weight.FREEZE,
+    "It cannot be pickled: the batch is lost, and the loader waits forever.",
+    section="lost-batch",
+)
+def not_data(context: ScriptContext) -> Iterator[Violation]:
     """Find samples that hold a function or a generator."""
     functions = (f for dataset in context.datasets for f in dataset.per_sample if f.name == "__getitem__")
     for node in (node for function in functions for node in in_scope(function)):
@@ -60,35 +79,3 @@ def _raised(context: ScriptContext) -> Iterator[tuple[DatasetClass, Function, as
                 if isinstance(node, ast.Raise):
                     error = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
                     yield dataset, function, node, error.id if isinstance(error, ast.Name) else ""
-
-
-RULES = (
-    Rule(
-        code="exit-in-worker",
-        weight=Weight.ERROR,
-        section="exited",
-        explanation="The loader reports a lost worker without the reason.",
-        check=check_exit,
-    ),
-    Rule(
-        code="stop-iteration",
-        weight=Weight.FREEZE,
-        section="usercodeerror",
-        explanation="It ends the epoch early, without an error: the rest of the data is lost.",
-        check=check_stop_iteration,
-    ),
-    Rule(
-        code="local-error",
-        weight=Weight.FREEZE,
-        section="lost-batch",
-        explanation="It cannot be pickled: the error is lost, and the loader waits forever.",
-        check=check_local_error,
-    ),
-    Rule(
-        code="not-data",
-        weight=Weight.FREEZE,
-        section="lost-batch",
-        explanation="It cannot be pickled: the batch is lost, and the loader waits forever.",
-        check=check_not_data,
-    ),
-)

@@ -6,8 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from antifreeze.doctor.check._datasets import DatasetClass
-from antifreeze.doctor.check._rule import Rule, ScriptContext, Violation, Weight
+from antifreeze.doctor.check._rule import ScriptContext, Violation, Weight, rule
 from antifreeze.doctor.check._script import Script, calls_in, in_scope, self_attribute
 
 _KNOWS_WORKERS = re.compile(r"worker|shard|rank|split_by|partition", re.IGNORECASE)
@@ -22,7 +21,13 @@ _CHANGE = """\
 + yield from itertools.islice(samples, first, None, step)"""
 
 
-def check(context: ScriptContext) -> Iterator[Violation]:
+@rule(
+    "duplicates",
+    Weight.FREEZE,
+    "Every worker yields all samples, so each sample arrives once per worker.",
+    section="duplicatedata",
+)
+def duplicates(context: ScriptContext) -> Iterator[Violation]:
     """Find iterable datasets that every worker would read completely."""
     for dataset in context.datasets:
         loaders = [loader for loader in dataset.loaders if loader.workers is not None and loader.workers > 1]
@@ -32,7 +37,9 @@ def check(context: ScriptContext) -> Iterator[Violation]:
         if any("worker_init_fn" in loader.arguments or loader.has_hidden_arguments for loader in loaders):
             continue
         names = {name for function in dataset.per_sample for name in _names(function)}
-        if any(_KNOWS_WORKERS.search(name) for name in names) or not _reads_itself(context.script, dataset):
+        # One that passes on what another object yields may be given a shard of it.
+        calls = (call for function in dataset.per_sample for call in calls_in(in_scope(function)))
+        if any(_KNOWS_WORKERS.search(name) for name in names) or not any(_reads(c, context.script) for c in calls):
             continue
         problem = f"__iter__ does not ask which of {loaders[0].workers} workers it runs in."
         yield Violation(start, problem, _CHANGE)
@@ -48,24 +55,9 @@ def _names(function: ast.AST) -> Iterator[str]:
             yield node.arg
 
 
-def _reads_itself(script: Script, dataset: DatasetClass) -> bool:
-    """True if it reads files or counts. One that passes on what another object yields may be given a shard of it."""
-    for function in dataset.per_sample:
-        if any(script.name(call.func) in _READERS or _is_reader(call, script) for call in calls_in(in_scope(function))):
-            return True
-    return False
-
-
-def _is_reader(call: ast.Call, script: Script) -> bool:
-    if isinstance(call.func, ast.Attribute) and call.func.attr in _READING_METHODS:
+def _reads(call: ast.Call, script: Script) -> bool:
+    """True if a call reads files or counts."""
+    name = script.name(call.func)
+    if name in _READERS or (isinstance(call.func, ast.Attribute) and call.func.attr in _READING_METHODS):
         return True
-    return script.name(call.func).rpartition(".")[2].startswith("read_") and not self_attribute(call.func)
-
-
-RULE = Rule(
-    code="duplicates",
-    weight=Weight.FREEZE,
-    section="duplicatedata",
-    explanation="Every worker yields all samples, so each sample arrives once per worker.",
-    check=check,
-)
+    return name.rpartition(".")[2].startswith("read_") and not self_attribute(call.func)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from antifreeze.doctor.check._rule import MachineContext, Rule, ScriptContext, Violation, Weight
+from antifreeze.doctor.check._rule import MachineContext, ScriptContext, Violation, Weight, rule
 from antifreeze.doctor.check._script import calls_in
 
-_CODE, _SECTION = "sigchld-ignored", "unnoticed-death"
+_CODE = "sigchld-ignored"
 _EXPLANATION = "No loader is notified that a worker was killed: it waits forever."
 
 
-def check(context: ScriptContext) -> Iterator[Violation]:
+@rule(_CODE, Weight.FREEZE, _EXPLANATION, section="unnoticed-death")
+def in_script(context: ScriptContext) -> Iterator[Violation]:
     """Find scripts that ignore the end of their child processes."""
     script = context.script
     if not any(loader.has_workers and not loader.is_ours for loader in context.loaders):
@@ -23,14 +24,9 @@ def check(context: ScriptContext) -> Iterator[Violation]:
             yield Violation(call, "the script ignores SIGCHLD.", f"- {ast.unparse(call)}")
 
 
-def check_environment(context: MachineContext) -> Iterator[Violation]:
+@rule(_CODE, Weight.FREEZE, _EXPLANATION, section="unnoticed-death")
+def inherited(context: MachineContext) -> Iterator[Violation]:
     """Find a shell or launcher that ignores SIGCHLD: jobs inherit that."""
     if context.facts.sigchld_ignored and context.loaders != []:
         change = "start the job from a shell that does not ignore it"
         yield Violation(None, "SIGCHLD is ignored here, and jobs inherit that.", change)
-
-
-RULE = Rule(code=_CODE, weight=Weight.FREEZE, section=_SECTION, explanation=_EXPLANATION, check=check)
-MACHINE_RULE = Rule(
-    code=_CODE, weight=Weight.FREEZE, section=_SECTION, explanation=_EXPLANATION, check=check_environment
-)

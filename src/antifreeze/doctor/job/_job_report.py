@@ -1,15 +1,22 @@
-"""Renders a diagnosis as text, or as values for JSON."""
+"""The report on a job: as text, as values for JSON, and with its evidence in a folder, to be read on other machines."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from antifreeze.core import clean_block, one_line
-from antifreeze.doctor._terminal import Paper, clean_values
+from antifreeze.core import PrivateFolder, clean_block, one_line, read_regular, redact
+from antifreeze.doctor._terminal import Paper, clean_values, map_texts
 from antifreeze.doctor.job._diagnosis import Diagnosis, Suspect, Verdict
 from antifreeze.doctor.job._fix import Fix
+from antifreeze.doctor.job._observation import Observation, from_values, to_values
 
 _MAX_SUSPECTS = 4
+_MAX_NAME_CHARS, _MAX_DIFF_CHARS = 5_000, 200_000
+_SEEN, _FIXES, _TEXT = "seen.json", "fixes.json", "diagnosis.txt"
+_MAX_NBYTES = 64 << 20
 
 
 def as_text(diagnosis: Diagnosis, fixes: tuple[Fix, ...], paper: Paper) -> str:
@@ -44,13 +51,8 @@ def _what_to_do(suspect: Suspect, fixes: tuple[Fix, ...], paper: Paper) -> str:
         if fix.command:
             text += f"    {paper.bold(one_line(fix.command))}\n"
         # A diff that is wrapped or indented cannot be applied.
-        text += "".join(_coloured(line, paper) for line in _rows(fix.diff))
+        text += "".join(_coloured(line, paper) for line in clean_block(fix.diff).splitlines(keepends=True))
     return f"{text}\n  {paper.dim(suspect.link)}\n"
-
-
-def _rows(diff: str) -> list[str]:
-    """Return the lines of a diff without terminal control characters."""
-    return clean_block(diff).splitlines(keepends=True)
 
 
 def _coloured(line: str, paper: Paper) -> str:
@@ -83,14 +85,64 @@ def as_values(diagnosis: Diagnosis, fixes: tuple[Fix, ...], pid: int) -> dict[st
                 "sample": suspect.sample,
                 "still_s": round(suspect.still_s, 3),
                 "evidence": list(suspect.finding.evidence_lines),
-                "frames": [{"file": f.file, "line": f.line, "function": f.function} for f in suspect.frames],
+                "frames": [asdict(frame) for frame in suspect.frames],
                 "hint": suspect.cause.hint,
                 "link": suspect.link,
             }
             for suspect in diagnosis.suspects
         ],
-        "fixes": [{"words": fix.words, "diff": fix.diff, "command": fix.command} for fix in fixes],
+        "fixes": [asdict(fix) for fix in fixes],
         "notes": list(diagnosis.notes),
     }
     cleaned: dict[str, Any] = clean_values(values)
     return cleaned
+
+
+class CannotRead(Exception):
+    """The folder does not contain the evidence of a job."""
+
+
+def keep(folder: Path, seen: Observation, fixes: tuple[Fix, ...], text: str) -> Path:
+    """Write the evidence to a new, private folder and return it: ``folder``, or ``folder-RANDOM`` if that exists."""
+    rows = [asdict(fix) for fix in fixes]
+    with PrivateFolder(folder) as created:
+        created.write(_SEEN, _redacted(to_values(seen), _MAX_NAME_CHARS))
+        created.write(_FIXES, _redacted(rows, _MAX_DIFF_CHARS))
+        created.write(_TEXT, text.encode())
+        return created.path
+
+
+def _redacted(values: Any, max_chars: int) -> bytes:
+    """Return values as JSON without what looks like a secret; texts have at most ``max_chars`` characters."""
+    return json.dumps(map_texts(values, lambda text: redact(text[:max_chars])), indent=1).encode()
+
+
+def read(folder: Path) -> tuple[Observation, tuple[Fix, ...]]:
+    """Return the observation and the diffs: the files that they change may not be here."""
+    path = folder / _SEEN if folder.is_dir() else folder
+    try:
+        return from_values(_json(path)), _fixes(path.with_name(_FIXES))
+    except ValueError as error:
+        raise CannotRead(f"{path}: {error}") from error
+
+
+def _fixes(path: Path) -> tuple[Fix, ...]:
+    rows = _json(path)
+    try:
+        fixes = tuple(Fix(**row) for row in rows)
+    except TypeError as error:
+        raise CannotRead(f"{path}: not a list of fixes ({error})") from error
+    if not all(isinstance(part, str) for fix in fixes for part in (fix.words, fix.diff, fix.command)):
+        raise CannotRead(f"{path}: not a list of fixes: expected text in every field")
+    return fixes
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(read_regular(path, _MAX_NBYTES).decode())
+    except FileNotFoundError as error:
+        raise CannotRead(f"{path} does not exist: pass a folder that `--keep` or `doctor run` wrote") from error
+    except OSError as error:
+        raise CannotRead(f"{path} cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise CannotRead(f"{path} cannot be read: {error}") from error

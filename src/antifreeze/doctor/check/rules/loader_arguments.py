@@ -1,22 +1,35 @@
-"""``batch-size-1``: a loader that delivers one sample at a time."""
+"""``needs-workers``, ``batch-size-1``, ``many-workers``: arguments of a loader that fail, or waste time."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 
-from antifreeze.doctor.check._datasets import DatasetClass
 from antifreeze.doctor.check._facts import Facts
-from antifreeze.doctor.check._loaders import Loader
-from antifreeze.doctor.check._rule import Rule, ScriptContext, Violation, Weight
+from antifreeze.doctor.check._loaders import DatasetClass, Loader
+from antifreeze.doctor.check._rule import ScriptContext, Violation, Weight, rule
 from antifreeze.doctor.check._script import Script
-from antifreeze.doctor.check._values import number
+from antifreeze.doctor.check._values import is_true, number
 
 _MANY_BATCHES = 100_000
 """Batches of one sample that are reported even without workers."""
 
 
-def check(context: ScriptContext) -> Iterator[Violation]:
+@rule("needs-workers", Weight.ERROR, "torch raises a ValueError.")
+def needs_workers(context: ScriptContext) -> Iterator[Violation]:
+    """Find ``persistent_workers`` and ``prefetch_factor`` next to ``num_workers=0``."""
+    for loader in context.loaders:
+        if loader.is_ours or loader.workers != 0:
+            continue
+        for name in ("persistent_workers", "prefetch_factor"):
+            value = loader.arguments.get(name)
+            if value is not None and is_true(value) and name not in loader.sometimes:
+                change = f"- {name}={ast.unparse(value)}\nor + num_workers=2"
+                yield Violation(value, f"{name} needs workers, and num_workers is 0.", change)
+
+
+@rule("batch-size-1", Weight.WASTE, "Larger batches spread this cost over more samples.")
+def batch_size_1(context: ScriptContext) -> Iterator[Violation]:
     """Find loaders that deliver one sample at a time."""
     script, facts = context.script, context.facts
     for loader in context.loaders:
@@ -53,10 +66,14 @@ def _length(script: Script, dataset: DatasetClass, facts: Facts) -> int | None:
     return number(last.value, script, facts) if isinstance(last, ast.Return) else None
 
 
-RULE = Rule(
-    code="batch-size-1",
-    weight=Weight.WASTE,
-    section="what-doctor-check-finds",
-    explanation="Larger batches spread this cost over more samples.",
-    check=check,
-)
+@rule("many-workers", Weight.WASTE, "They take turns, and each takes memory. torch warns about this too.")
+def many_workers(context: ScriptContext) -> Iterator[Violation]:
+    """Find loaders with more workers than cores."""
+    facts = context.facts
+    cores = facts.usable_cores
+    limit = "" if cores == facts.machine_cores else f" (of {facts.machine_cores} in the machine)"
+    for loader in context.loaders:
+        if loader.workers is not None and loader.workers > cores:
+            problem = f"{loader.workers} workers on {cores} core{'s' * (cores > 1)}{limit}."
+            node = loader.arguments.get("num_workers", loader.call)
+            yield Violation(node, problem, f"+ num_workers={cores}")
