@@ -28,7 +28,7 @@ LENGTH = 16
 os.environ["ANTIFREEZE_FORKSERVER_LINGER_S"] = "60"  # tests share one fork server, which imports torch but once
 _PATIENCE_S = 10.0
 _SHARED = ("af-forkserver", "af-modules")  # processes that wait for the next loader and hold nothing of the last one
-_LONG = (
+LONG_FILES = (
     "test_doctor_jobs.py",
     "test_worker_faults.py",
     "test_worker_endings.py",
@@ -167,7 +167,7 @@ def no_shared_fork_server() -> Iterator[None]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that take longest."""
-    ranks = {name: rank for rank, name in enumerate(_LONG)}
+    ranks = {name: rank for rank, name in enumerate(LONG_FILES)}
     items.sort(key=lambda item: ranks.get(item.path.name, len(ranks)))
 
 

@@ -20,7 +20,6 @@ import pytest
 from antifreeze import AntifreezeError, ConfigError, CorruptFile, StreamingDataLoader, StreamingDataset
 from antifreeze.decode import _threads as threads_module
 from antifreeze.formats import Parquet
-from conftest import more
 
 if TYPE_CHECKING:
     from conftest import Data
@@ -458,7 +457,9 @@ if how == "error":
 
 
 @pytest.mark.parametrize("form", ["torch", "numpy", "arrow"])
-@pytest.mark.parametrize(("workers", "shuffle"), [(3, True), *more((0, False), (3, False))])
+@pytest.mark.parametrize(
+    ("workers", "shuffle"), [(3, True), *(pytest.param(n, False, marks=pytest.mark.more) for n in (0, 3))]
+)
 @pytest.mark.parametrize("how", ["end", "cycle"])
 def test_the_interpreter_ends_in_silence_with_an_epoch_open(
     shared_data: Data, form: str, workers: int, shuffle: bool, how: str
