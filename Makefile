@@ -6,16 +6,21 @@ FLOOR := .venv-floor
 AUDIT := .venv-audit
 DOCS := .venv-docs
 BIN := $(VENV)/bin
-AT_ONCE := -n 2 --dist loadfile
+AT_ONCE := -n 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-floor check docs audit bench soak clean
+.PHONY: demo test test-more test-floor check docs audit bench soak clean
 
 demo: $(VENV)/ready
 	$(BIN)/python examples/demo.py
 
-# Two at once: most tests wait for processes most of the time. Tests of one file share what they have set up.
+# Three at once on two cores: tests often wait for processes. Tests of one file share what they have set up, and
+# tests/conftest.py says which files begin first.
 test: $(VENV)/ready
 	$(BIN)/python -m pytest $(AT_ONCE)
+
+# Cases that repeat what others of the same test show: more seeds, more sizes, more numbers of workers.
+test-more: $(VENV)/ready
+	$(BIN)/python -m pytest $(AT_ONCE) -m more
 
 # Long runs: more examples for every property, and every soak.
 soak: $(VENV)/ready
@@ -23,7 +28,8 @@ soak: $(VENV)/ready
 
 # What reads data, with the oldest releases that pyproject.toml allows.
 test-floor: $(FLOOR)/ready
-	$(FLOOR)/bin/python -m pytest $(AT_ONCE) tests/formats tests/storage tests/datasets tests/decode tests/plan tests/attacks
+	$(FLOOR)/bin/python -m pytest $(AT_ONCE) -m "not soak" tests/formats tests/storage tests/datasets \
+		tests/decode tests/plan tests/attacks
 
 # Known vulnerabilities of what we depend on. Needs the network, for the database: the release runs it, CI does not.
 # Strict: what could not be looked up counts as a failure.

@@ -28,6 +28,25 @@ LENGTH = 16
 os.environ["ANTIFREEZE_FORKSERVER_LINGER_S"] = "60"  # tests share one fork server, which imports torch but once
 _PATIENCE_S = 10.0
 _SHARED = ("af-forkserver", "af-modules")  # processes that wait for the next loader and hold nothing of the last one
+LONG_FILES = (
+    "test_doctor_jobs.py",
+    "test_worker_faults.py",
+    "test_worker_endings.py",
+    "test_examples.py",
+    "test_lightning.py",
+    "test_hf_trainer.py",
+    "test_accelerate.py",
+    "test_ranks_torchrun.py",
+    "test_dataloader_shards.py",
+    "test_docs.py",
+    "test_interrupts.py",
+    "test_dataloader_batches.py",
+    "test_endings.py",
+    "test_dataloader_scripts.py",
+    "test_dataloader_start.py",
+    "test_dataloader_resume.py",
+)
+"""These begin first, each in one process: otherwise, at the end, one core would wait for the last of them."""
 _passed = pytest.StashKey[bool]()
 
 
@@ -44,6 +63,11 @@ def table_of(numbers: Iterable[int]) -> Any:
             "n": n,
         }
     )
+
+
+def more(*values: Any) -> list[Any]:
+    """Return parameters that repeat what the others of a test show, with other values: `make test-more` runs them."""
+    return [pytest.param(*value if isinstance(value, tuple) else (value,), marks=pytest.mark.more) for value in values]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +163,18 @@ def no_shared_fork_server() -> Iterator[None]:
         patch.setenv("ANTIFREEZE_FORKSERVER_LINGER_S", "0.1")
         patch.setattr(_tree, "_LINGER_S", 0.1)
         yield
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest."""
+    ranks = {name: rank for rank, name in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: ranks.get(item.path.name, len(ranks)))
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported and collected to no garbage collection: each looked at a million objects of these."""
+    gc.collect()
+    gc.freeze()
 
 
 # -- nothing is left behind ----------------------------------------------------------------------------------------

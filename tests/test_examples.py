@@ -38,7 +38,7 @@ RUNS: dict[str, list[tuple[str, str]]] = {
     "ragged_text.py": [("--rows=100", "100 texts")],
     "subset_and_transform.py": [("--rows=600", "the same noise with 2 workers and with none: True")],
 }
-"""For each script its arguments, and what it must print."""
+"""For each script its arguments, and what it must print. `make test-more` runs it again, with further ones."""
 
 FRAMEWORKS = {
     "accelerate_prepare.py",
@@ -49,7 +49,11 @@ FRAMEWORKS = {
 }
 """Those whose framework has warnings of its own."""
 
-_CASES = [pytest.param(name, *run, id=f"{name} {run[0]}") for name, runs in RUNS.items() for run in runs]
+_CASES = [
+    pytest.param(name, *run, id=f"{name} {run[0]}", marks=pytest.mark.more if number else ())
+    for name, runs in RUNS.items()
+    for number, run in enumerate(runs)
+]
 
 
 def run_example(name: str, arguments: str, folder: Path) -> str:

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import copy
+import functools
 import random
 from typing import Any
 
 Path = tuple[Any, ...]
 
 
-def nested(depth: int = 100_000) -> list[Any]:
+# Functions, not variables: workers take over the variables of modules, so each start of workers would examine them.
+
+
+@functools.cache
+def deep(depth: int = 100_000) -> list[Any]:
     """Return a list in a list in a list."""
     value: list[Any] = []
     for _ in range(depth):
         value = [value]
+    return value
+
+
+@functools.cache
+def deep_dict(depth: int = 50_000) -> dict[str, Any]:
+    """Return a dict in a dict in a dict."""
+    value: dict[str, Any] = {}
+    for _ in range(depth):
+        value = {"a": value}
     return value
 
 
@@ -23,10 +37,7 @@ def _cycle() -> list[Any]:
     return value
 
 
-DEEP, CYCLE, LONG_TEXT, LONG_LIST = nested(), _cycle(), "x" * 3_000_000, [0] * 200_000
-DEEP_DICT: dict[str, Any] = {}
-for _ in range(50_000):
-    DEEP_DICT = {"a": DEEP_DICT}
+CYCLE, LONG_TEXT, LONG_LIST = _cycle(), "x" * 3_000_000, [0] * 200_000
 WIDE_DICT = {f"key {number}": number for number in range(100_000)}
 
 VALUES: list[Any] = [
@@ -34,7 +45,7 @@ VALUES: list[Any] = [
     *(10**5000, -(10**5000), float("nan"), float("inf"), -float("inf"), 1.5, 0.0),
     *("", "x", "\0", "²", "1", "infinite", "map", "iterable", "\ud800", LONG_TEXT, b"", b"bytes"),
     *([], {}, (), set(), [[3, 10**9]], [[0, 1]], [0], [None], ["x"], {"x": 1}, {1: 2}, {None: None}),
-    *(DEEP, CYCLE, DEEP_DICT, LONG_LIST, WIDE_DICT, object(), len, int),
+    *(deep(), CYCLE, deep_dict(), LONG_LIST, WIDE_DICT, object(), len, int),
 ]
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 import torch.utils.data as tud
-from hostile_values import CYCLE, DEEP, DEEP_DICT, LONG_TEXT, VALUES, WIDE_DICT, mutated
+from hostile_values import CYCLE, LONG_TEXT, VALUES, WIDE_DICT, deep, deep_dict, mutated
 
 import antifreeze as af
 from conftest import write
@@ -171,7 +171,7 @@ def damage(name: str = "single", **changes: Any) -> dict[str, Any]:
         ("single", {"kind": LONG_TEXT}, "another kind of loader: xxx"),
         ("single", {"kind": 7}, "this is not a state"),
         ("single", {"epoch": 1 << 41}, "state['epoch']"),
-        ("single", {"windows": DEEP}, "state['windows'][0]: expected an integer"),
+        ("single", {"windows": deep()}, "state['windows'][0]: expected an integer"),
         ("single", {"windows": CYCLE}, "state['windows'][0]: expected an integer"),
         ("single", {"windows": [1 << 21]}, "from 1 to 1048576, got 2097152"),
         ("single", {"windows": [1] * 10**6}, "expected a list of at most 16384 entries"),
@@ -180,7 +180,7 @@ def damage(name: str = "single", **changes: Any) -> dict[str, Any]:
         ("single", {"lanes": None}, "as many windows as streams"),
         ("single", {"lanes": None, "windows": [], "streams": []}, "expected 0 in a run that has not begun, got 48"),
         ("single", {"streams": [17]}, "from 1 to 16, got 17"),
-        ("single", {"seed": DEEP_DICT}, "state['seed']: expected None, True, False, a number or a short text"),
+        ("single", {"seed": deep_dict()}, "state['seed']: expected None, True, False, a number or a short text"),
         ("single", {"seed": "²"}, "saved with seed='²', this loader has"),
         ("single", {"data": LONG_TEXT}, "and 2999800 more"),
         ("single", {"shuffle": 1}, "state['shuffle']: expected True or False, got 1"),
@@ -206,7 +206,7 @@ def test_what_a_state_cannot_say_is_named(name: str, changes: dict[str, Any], wo
     assert len(delivered(loader)) == len(delivered(streaming(name))), "a refused state leaves the loader as it was"
 
 
-@pytest.mark.parametrize("state", [[], 0, False, "", (), b"", 1.0, [{}], object(), LONG_TEXT, DEEP, CYCLE])
+@pytest.mark.parametrize("state", [[], 0, False, "", (), b"", 1.0, [{}], object(), LONG_TEXT, deep(), CYCLE])
 def test_what_is_no_mapping_is_no_state(state: Any) -> None:
     """Not even if it is empty."""
     for loader in (streaming("single"), af.DataLoader(list(range(10)))):
@@ -394,17 +394,17 @@ RANDOM = "state['random']"
         ("sequential", {"until": 10**6, "missing": [[9, 60000], [70000, 60000]]}, "at most 65536 steps, got 120000"),
         ("sequential", {"until": 9, "missing": [[8, 1], [6, 1]]}, "['missing'][1]: expected steps from 9 to 9"),
         ("sequential", {"until": 2}, "state['until']: expected an integer >= 5, got 2"),
-        ("sequential", {"missing": DEEP, "until": 9}, "state['missing'][0]: expected a list of 2 entries"),
+        ("sequential", {"missing": deep(), "until": 9}, "state['missing'][0]: expected a list of 2 entries"),
         ("sequential", {"step": 10**18}, "state['step']: expected an integer from 0 to"),
         ("sequential", {"step": 15}, "state['step']: expected an integer from 0 to 14, got 15"),
         ("sequential", {"step": "5"}, "state['step']: expected an integer from 0 to 281474976710656, got '5'"),
         ("sequential", {"calls": 10**9}, "state['calls']: expected an integer from 0 to"),
         ("sequential", {"indices": 1 << 40}, "state['indices']"),
         ("sequential", {"random": {"seed": None, "resets": 0, "persistent": False}}, "an entry 'began'"),
-        ("sequential", {"random": DEEP}, f"{RANDOM}: expected a dict, got a list"),
+        ("sequential", {"random": deep()}, f"{RANDOM}: expected a dict, got a list"),
         ("sequential", {"loader": {"dataset": "map", "batch_size": 10**5000}}, "an integer of 16610 bits"),
         ("sequential", {"loader": CYCLE}, "state['loader']: expected a dict"),
-        ("sequential", {"dataset_state": DEEP}, "cannot be copied (RecursionError)"),
+        ("sequential", {"dataset_state": deep()}, "cannot be copied (RecursionError)"),
         ("sequential", {"dataset_state": (n for n in [])}, "cannot be copied (TypeError)"),
         ("stream", {"shares": [[5, 0, 0]] * 99}, "expected one entry for each of 1 workers"),
         ("stream", {"shares": [[5, 0]]}, "state['shares'][0]: expected a list of 3 entries"),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from hostile_values import DEEP, LONG_TEXT, mutated
+from hostile_values import LONG_TEXT, deep, mutated
 
 from antifreeze.distributed import RankStatus
 from antifreeze.distributed import _store as store_module
@@ -140,7 +140,7 @@ def attack(seed: int, seconds: float, caplog: pytest.LogCaptureFixture, *, world
         for other in others:
             store.values[rank_key(other)] = hostile_record(rng).replace(b'"rank": 1', b'"rank": %d' % other)
         for key in (job_key(), node_key(victim.exchange._us.host)):
-            found = [[rng.choice([0, -1, 10**400, "x", None, True, 5.5]), HONEST], [1, DEEP[:0]], HONEST, 7]
+            found = [[rng.choice([0, -1, 10**400, "x", None, True, 5.5]), HONEST], [1, deep()[:0]], HONEST, 7]
             store.values[key] = json.dumps({"beat": rng.choice([1, 2, 10**4000, True, "x"]), "found": found}).encode()
 
     caplog.clear()

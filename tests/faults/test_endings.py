@@ -457,7 +457,9 @@ if how == "error":
 
 
 @pytest.mark.parametrize("form", ["torch", "numpy", "arrow"])
-@pytest.mark.parametrize(("workers", "shuffle"), [(0, False), (3, False), (3, True)])
+@pytest.mark.parametrize(
+    ("workers", "shuffle"), [(3, True), *(pytest.param(n, False, marks=pytest.mark.more) for n in (0, 3))]
+)
 @pytest.mark.parametrize("how", ["end", "cycle"])
 def test_the_interpreter_ends_in_silence_with_an_epoch_open(
     shared_data: Data, form: str, workers: int, shuffle: bool, how: str

@@ -86,7 +86,7 @@ def read(our_threads: Callable[[], list[str]]) -> Read:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("shuffle", [False, pytest.param(True, marks=pytest.mark.more)])
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_transform_that_raises_is_named_by_file_and_row(
     shared_data: Data, workers: int, shuffle: bool, name: str, read: Read

@@ -15,7 +15,7 @@ from worker_datasets import plain
 from worker_engines import ENGINES, make, undisturbed
 
 import antifreeze as af
-from conftest import write
+from conftest import more, write
 
 ROOT = str(Path(af.__file__).parent)
 DRAWING = {"_sources.py", "_indices.py", "_cut.py", "_rows.py"}
@@ -70,7 +70,7 @@ def check(loader: Any, undisturbed: list[list[Any]], plain: Callable[[Any], Any]
     assert interrupts <= len(undisturbed)
 
 
-SEEDS = [*range(5), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(5, 100))]
+SEEDS = [0, 1, *more(*range(2, 5)), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(5, 100))]
 
 
 @pytest.mark.parametrize("persistent", [False, True])

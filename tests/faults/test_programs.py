@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from conftest import more
+
 PATIENCE_S = 60.0
 
 PRELUDE = """
@@ -129,7 +131,7 @@ def trainer(script: str, fifo: Fifo, *, daemon: bool) -> subprocess.Popen[Any]:
     )
 
 
-@pytest.mark.parametrize("daemon", [False, True])
+@pytest.mark.parametrize("daemon", [False, *more(True)])
 @pytest.mark.parametrize("way", ["kill -9", "exit", "end", "break", "worker"])
 def test_a_program_in_a_session_of_its_own_ends_with_its_worker(way: str, daemon: bool, fifo: Fifo) -> None:
     """With the trainer, with the epoch, with the loop, with the worker; also if who has started it is gone."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from antifreeze import StreamingDataLoader, StreamingDataset
-from conftest import write
+from conftest import more, write
 
 
 def trial(seed: int, folder: Path) -> None:
@@ -43,7 +43,7 @@ def trial(seed: int, folder: Path) -> None:
             np.asarray(batch["ids"])[...] = -1
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", [*range(4), *more(*range(4, 10))])
 def test_a_disturbed_epoch_is_the_undisturbed_one(seed: int, tmp_path: Path) -> None:
     """Ten of what the soak does a thousand times."""
     trial(seed, tmp_path)

@@ -13,6 +13,7 @@ import pytest
 
 from antifreeze import Stalled, StreamingDataLoader, StreamingDataset
 from antifreeze.formats import Parquet
+from conftest import more
 
 if TYPE_CHECKING:
     from conftest import Data
@@ -72,7 +73,7 @@ def until_error(batches: Any, check: Callable[[Any], list[int]]) -> tuple[list[i
     return found, *result[0]
 
 
-@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.parametrize("workers", [2, *more(1, 4)])
 def test_a_dead_read_is_named_and_the_rows_before_it_are_delivered(shared_data: Data, dead: Dead, workers: int) -> None:
     """By file, row group and the line that the thread stands on."""
     dataset = StreamingDataset(shared_data.path, columns=["n", "label"])
@@ -91,7 +92,7 @@ def test_a_dead_read_is_named_and_the_rows_before_it_are_delivered(shared_data: 
     assert seconds < BOUND_S, f"{seconds:.1f} s after the last batch, with a limit of {LIMIT_S} s"
 
 
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("workers", [3, *more(1)])
 def test_a_dead_read_ends_a_shuffled_epoch(shared_data: Data, dead: Dead, workers: int) -> None:
     """The window that needs the dead group can never be complete."""
     dataset = StreamingDataset(shared_data.path, columns=["n", "label"])

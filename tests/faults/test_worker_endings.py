@@ -23,6 +23,7 @@ from worker_trainers import Trainer, Trainers
 
 import antifreeze as af
 from antifreeze.pool import _tree
+from conftest import more
 
 STUCK = Fault("holds_the_interpreter", "sample", 30)
 ASLEEP = Fault("sleeps", "sample", 30)
@@ -102,7 +103,7 @@ def test_an_error_of_the_loader_that_is_kept_holds_no_worker(kept: str) -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("persistent", [False, True])
-@pytest.mark.parametrize("num_batches", [0, 1, 1000])
+@pytest.mark.parametrize("num_batches", [1, *more(0, 1000)])
 def test_a_loader_that_is_dropped_needs_no_collector(engine: str, persistent: bool, num_batches: int) -> None:
     """Nothing of it is in a cycle: workers, dataset and memory go at once, and not when the collector comes by."""
     gc.disable()
@@ -138,12 +139,12 @@ the_supervisor().end(Kept(200_000))  # and the program is over while our thread 
 """
 
 
-def test_an_exit_while_our_thread_lets_go_of_tensors() -> None:
+@pytest.mark.parametrize("attempt", [1, *more(2, 3)])  # of those without a cure, half fail
+def test_an_exit_while_our_thread_lets_go_of_tensors(attempt: int) -> None:
     """A tensor that a daemon lets go of while the interpreter ends would abort the process."""
-    for _ in range(3):  # of those without a cure, half fail
-        done = subprocess.run([sys.executable, "-c", DROPPED], capture_output=True, text=True, timeout=PATIENCE_S)
+    done = subprocess.run([sys.executable, "-c", DROPPED], capture_output=True, text=True, timeout=PATIENCE_S)
 
-        assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 AT_EXIT = """
@@ -291,7 +292,7 @@ def forked(function: Callable[[], None]) -> int:
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("persistent", [False, *more(True)])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_fork_of_the_trainer_has_no_part_in_its_iterator(engine: str, persistent: bool) -> None:
     """It can have its own, from the same loader; neither its life nor its end disturbs the parent's."""
@@ -419,7 +420,7 @@ def test_a_trainer_that_ends_takes_its_workers_with_it(way: str, run: Run) -> No
     assert way == "an error" or not trainer.errors
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ["map", *more("iterable", "streaming")])
 @pytest.mark.parametrize("kind", ["holds_the_interpreter", "stopped"])
 def test_a_trainer_does_not_wait_for_a_worker_that_cannot_end(engine: str, kind: str, run: Run) -> None:
     """Persistent workers, one of which runs no Python any more."""
@@ -488,7 +489,7 @@ for _ in range(100):
 """
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [*range(4), *more(*range(4, 12))])
 def test_kill_9_of_the_trainer_at_any_moment_leaves_nothing(seed: int, run: Run) -> None:
     """While the fork server starts, while workers load, in the middle of an epoch, between two."""
     rng = random.Random(seed)  # noqa: S311
@@ -648,13 +649,13 @@ print(found == undisturbed("map", num_samples=200)[0], all("escriptor" in e or "
 """
 
 
-@pytest.mark.parametrize("left", [0, 3, 6, 9, 11, 13, 14, 15, 17, 20])
+@pytest.mark.parametrize("left", [0, 9, 14, *more(3, 6, 11, 13, 15, 17, 20)])
 def test_no_descriptor_left_at_the_start_is_said_and_costs_nothing(left: int, run: Run) -> None:
     """Whatever step of the start it is that fails; who makes room and asks on gets everything."""
     assert run(NONE_LEFT.format(left=left, at_start=True, kill=False)).line() == "True True"
 
 
-@pytest.mark.parametrize("left", [0, 5])
+@pytest.mark.parametrize("left", [0, *more(5)])
 @pytest.mark.parametrize("kill", [False, True])
 def test_no_descriptor_left_in_the_middle_is_said_and_costs_nothing(left: int, kill: bool, run: Run) -> None:
     """Neither a batch nor a worker can be received then."""

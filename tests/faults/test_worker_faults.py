@@ -57,6 +57,7 @@ from worker_processes import (
 
 import antifreeze as af
 from antifreeze.worker import DUMP_SIGNAL
+from conftest import more
 
 MIDDLE = 17
 MOMENTS = {
@@ -69,6 +70,7 @@ MOMENTS = {
     "pack": Fault("", "pack", MIDDLE),
 }
 OF_THE_ENGINE = [(e, m) for e in ENGINES for m in MOMENTS if e != "streaming" or m != "init"]
+STOPPED = [(engine, moment) for engine, moment in OF_THE_ENGINE if moment != "last sample"]
 CAUSES = {
     "killed": "killed",
     "killed_with_its_group": "killed",
@@ -102,6 +104,12 @@ def crew_for(moment: str) -> dict[str, int]:
     return {"num_workers": 1 if moment in ("load", "init") else 2}
 
 
+def few_first(pairs: list[tuple[str, str]], *always: str) -> list[Any]:
+    """Return pairs as parameters: those with one of these words always run, the others only with `make test-more`."""
+    few = [pair for pair in pairs if not set(pair).isdisjoint(always)]
+    return [*few, *more(*(pair for pair in pairs if pair not in few))]
+
+
 def restarts(loader: Any) -> list[str]:
     return [restart.cause for restart in loader.report(io.StringIO()).restarts]
 
@@ -129,7 +137,7 @@ def test_a_worker_that_ends_costs_nothing(engine: str, kind: str, flag: str) -> 
     assert restarts(loader) == [CAUSES[kind]]
 
 
-@pytest.mark.parametrize(("engine", "moment"), [(e, m) for e, m in OF_THE_ENGINE if m != "last sample"])
+@pytest.mark.parametrize(("engine", "moment"), few_first(STOPPED, "map", "middle"))
 def test_a_worker_that_is_stopped_costs_the_limit(engine: str, moment: str, flag: str) -> None:
     """A stopped process cannot be asked anything; its state is seen from outside."""
     loader = make(engine, fault_at(moment, "stopped", flag), stall_limit=1, **crew_for(moment))
@@ -270,8 +278,12 @@ def struck(batches: Iterator[Any], blow: Blow, after: int) -> Iterator[tuple[int
             blow()
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", [name for name in BLOWS if name not in ("one terminated", "all stopped")])
+ALWAYS = ("map", "one killed", "all killed", "one stopped", "all stopped", "nursery killed", "nursery stopped")
+"""Other blows reach processes that have nothing to do with the engine."""
+IN_THE_MIDDLE = [name for name in BLOWS if name not in ("one terminated", "all stopped")]
+
+
+@pytest.mark.parametrize(("name", "engine"), few_first([(n, e) for n in IN_THE_MIDDLE for e in ENGINES], *ALWAYS))
 def test_a_blow_in_the_middle_of_an_epoch(engine: str, name: str) -> None:
     """To a worker, to all of them, to the process that they come from."""
     loader = make(engine, stall_limit=1, delay_s=0.02)
@@ -279,10 +291,10 @@ def test_a_blow_in_the_middle_of_an_epoch(engine: str, name: str) -> None:
     assert list(struck(loader, BLOWS[name], after=3)) == undisturbed(engine)[0]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize(
-    "name", ["one killed", "all stopped", "nursery killed", "nursery stopped", "template killed", "template stopped"]
-)
+BETWEEN = ["one killed", "all stopped", "nursery killed", "nursery stopped", "template killed", "template stopped"]
+
+
+@pytest.mark.parametrize(("name", "engine"), few_first([(n, e) for n in BETWEEN for e in ENGINES], *ALWAYS))
 def test_a_blow_between_epochs(engine: str, name: str) -> None:
     """Workers that stay for the next epoch are idle; nobody waits for them, and nobody looks at what they do."""
     loader = make(engine, stall_limit=1, persistent_workers=True)

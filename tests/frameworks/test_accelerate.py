@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from framework_runs import Runs, opened
 
+from conftest import more
+
 KINDS = ("map", "iterable", "streaming", "plain")
 RESUMABLE = ("map", "plain")
 OPTIONS = {"on_error": "skip", "stall_limit": 77.0, "max_restarts": 5}
@@ -126,7 +128,7 @@ def test_an_error_of_a_sample_comes_out_of_the_loop_as_it_is(accelerate: Runs) -
     assert answer["left"] == []
 
 
-@pytest.mark.parametrize("kind", ["map", "plain"])
+@pytest.mark.parametrize("kind", ["map", *more("plain")])
 def test_ctrl_c_leaves_nothing_of_a_prepared_loader(accelerate: Runs, kind: str) -> None:
     """The fixture looks for processes and threads."""
     assert accelerate("interrupted", kind=kind) == ["interrupted"]
@@ -139,11 +141,13 @@ def test_ctrl_c_leaves_nothing_of_a_prepared_loader(accelerate: Runs, kind: str)
     ("kind", "settings"),
     [
         ("map", {"shuffle": True}),
-        ("map", {"split_batches": True}),
-        ("map", {"use_seedable_sampler": True, "shuffle": True}),
         ("iterable", {}),
-        ("iterable", {"split_batches": True}),
         ("plain", {"shuffle": True}),
+        *more(
+            ("map", {"split_batches": True}),
+            ("map", {"use_seedable_sampler": True, "shuffle": True}),
+            ("iterable", {"split_batches": True}),
+        ),
     ],
     ids=str,
 )

@@ -15,7 +15,6 @@ import torch.utils.data as tud
 
 import antifreeze as af
 
-combined_loader = pytest.importorskip("lightning.pytorch.utilities.combined_loader")
 # Workers get the classes of this module by value, so they import neither it nor pytest.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 pytestmark = [
@@ -24,6 +23,12 @@ pytestmark = [
 ]
 
 PATIENCE_S = 100
+
+
+@pytest.fixture(scope="module")
+def combined_loader() -> Any:
+    """Import it here only: with its 1,700 modules, the loaders of all other tests would start more slowly."""
+    return pytest.importorskip("lightning.pytorch.utilities.combined_loader")
 
 
 class Stream(tud.IterableDataset[int]):
@@ -60,7 +65,7 @@ every_copier = pytest.mark.parametrize("copier", COPIERS.values(), ids=COPIERS)
 @every_copier
 @pytest.mark.parametrize("make", LOADERS.values(), ids=LOADERS)
 def test_a_loader_and_what_holds_it_can_be_copied_while_it_is_iterated(
-    make: Any, copier: Any, shared_data: Any
+    combined_loader: Any, make: Any, copier: Any, shared_data: Any
 ) -> None:
     """The copy begins an epoch for itself; the iteration that is under way is not disturbed."""
     loader = make(shared_data.path)
@@ -89,7 +94,7 @@ def test_an_iterator_cannot_be_used_in_two_places(make: Any, copier: Any, shared
     assert len(list(batches)) == 9
 
 
-def test_a_copied_combined_loader_is_asked_for_an_iterator_first() -> None:
+def test_a_copied_combined_loader_is_asked_for_an_iterator_first(combined_loader: Any) -> None:
     """With torch's loader, too, the copy has no iterators."""
     combined = combined_loader.CombinedLoader({"a": LOADERS["no workers"](Path())}, mode="max_size_cycle")
     next(iter(combined))

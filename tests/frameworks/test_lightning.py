@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 from framework_runs import Runs, opened
 
+from conftest import more
+
 KINDS = ("map", "iterable", "streaming")  # and "plain": Parquet without a function of the user's, by threads alone
 RESUMABLE = ("map", "plain")
 OURS = {"map": "antifreeze.loaders.dataloader", "iterable": "antifreeze.loaders.dataloader"}
@@ -53,7 +55,9 @@ def test_loaders_that_are_made_in_hooks_stay_ours(lightning: Runs) -> None:
     assert sorted(flat(seen["predict"][0])) == list(range(24))
 
 
-@pytest.mark.parametrize(("mode", "a", "b"), [("min_size", 1, 2 / 3), ("max_size", 1, 1), ("max_size_cycle", 1.5, 1)])
+@pytest.mark.parametrize(
+    ("mode", "a", "b"), [("max_size_cycle", 1.5, 1), *more(("min_size", 1, 2 / 3), ("max_size", 1, 1))]
+)
 def test_loaders_can_be_combined(lightning: Runs, mode: str, a: float, b: float) -> None:
     """A map-style loader of 8 samples and a streaming one of 12; validation takes one after the other."""
     (seen,) = lightning("combined", mode=mode)
@@ -65,7 +69,7 @@ def test_loaders_can_be_combined(lightning: Runs, mode: str, a: float, b: float)
     assert [flat(seen[f"val {i}"][0]) for i in (0, 1)] == [list(range(8)), list(range(12))]
 
 
-@pytest.mark.parametrize("kind", ["map", "iterable", "plain"])
+@pytest.mark.parametrize("kind", ["map", *more("iterable", "plain")])
 def test_an_epoch_that_ends_early_is_followed_by_a_whole_one(lightning: Runs, kind: str) -> None:
     """With ``limit_train_batches`` and ``overfit_batches``, iterators are dropped in the middle."""
     (seen,) = lightning("limits", kind=kind)
@@ -87,7 +91,7 @@ def test_persistent_workers_stay_until_their_loader_goes(lightning: Runs, kind: 
     assert Counter(flat(seen["numbers"][0])) == dict.fromkeys(range(24), 4)
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [2, *more(1)])
 def test_random_numbers_differ_between_epochs_batches_and_ranks(lightning: Runs, ranks: int) -> None:
     """All ranks are seeded alike. And workers do not import Lightning only to be seeded by it."""
     seen = lightning("seeded", ranks=ranks)
@@ -107,7 +111,7 @@ def test_an_error_of_a_sample_comes_out_of_fit_as_it_is(lightning: Runs) -> None
     assert answer["left"] == []
 
 
-@pytest.mark.parametrize("kind", ["map", "streaming"])
+@pytest.mark.parametrize("kind", ["map", *more("streaming")])
 def test_ctrl_c_ends_the_run_and_leaves_nothing(lightning: Runs, kind: str) -> None:
     """Lightning catches it and ends the program in its own way."""
     (raised, interrupted) = lightning("interrupted", kind=kind)[0]
@@ -163,7 +167,7 @@ def test_two_ranks_go_on_where_their_checkpoint_was_made(lightning: Runs, kind: 
 
 
 @pytest.mark.parametrize("kind", RESUMABLE)
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [2, *more(1)])
 def test_fabric_saves_and_loads_a_loader(lightning: Runs, ranks: int, kind: str) -> None:
     """It wraps a map-style one in one of its own, which gives each rank its share; it does not take the other kind."""
     seen = lightning("fabric", ranks=ranks, kind=kind, at=1)

@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from conftest import LONG_FILES
+
 ROOT = Path(__file__).parents[2] / "src"
 SOURCES = sorted((ROOT / "antifreeze").rglob("*.py"))
 TO_RENAME = {"tensors"}
@@ -47,3 +49,8 @@ def test_the_rule_can_fail() -> None:
     found = [("File", ROOT / "antifreeze/a/_x.py"), ("File", ROOT / "antifreeze/b/_y.py")]
 
     assert in_two_packages(found) == {"File": ["antifreeze/a", "antifreeze/b"]}
+
+
+def test_files_of_tests_that_begin_first_exist() -> None:
+    """A file that was renamed would begin last, and everybody would wait for it."""
+    assert set(LONG_FILES) <= {path.name for path in Path(__file__).parents[1].rglob("test_*.py")}

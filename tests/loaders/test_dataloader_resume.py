@@ -305,7 +305,7 @@ def test_samples_that_are_left_out_do_not_move_the_place() -> None:
 # -- iterable ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("num_workers", [1, 3])
+@pytest.mark.parametrize("num_workers", [3, pytest.param(1, marks=pytest.mark.more)])
 @pytest.mark.parametrize("batch_size", [3, 4, None])
 @pytest.mark.parametrize("make", [Stream, Resumable])
 def test_shares_go_on(make: Callable[..., Any], batch_size: int | None, num_workers: int, tmp_path: Path) -> None:

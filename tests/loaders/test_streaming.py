@@ -390,7 +390,7 @@ def varied(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("format_", ["torch", "numpy"])
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("batch_size", [1, 16, 150, 5000])
+@pytest.mark.parametrize("batch_size", [16, 5000, *(pytest.param(size, marks=pytest.mark.more) for size in (1, 150))])
 def test_changing_batches_in_place_reaches_nothing_else(
     varied: Path, format_: str, shuffle: bool, workers: int, batch_size: int
 ) -> None:
