@@ -28,7 +28,6 @@ from typing import Self
 
 _OPEN = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _SLICE_NBYTES = 16 << 20
-_ATTEMPTS = 100
 _KINDS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFCHR: "a device",
@@ -214,10 +213,9 @@ def with_random_suffix(path: Path) -> Path:
 
 
 def _new_folder(path: Path) -> Path:
-    for name in (path, *(with_random_suffix(path) for _ in range(_ATTEMPTS))):
-        try:
-            name.mkdir(mode=0o700)
-        except FileExistsError:
-            continue
-        return name
-    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:
+        path = with_random_suffix(path)
+        path.mkdir(mode=0o700)
+    return path

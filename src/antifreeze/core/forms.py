@@ -16,6 +16,7 @@ A form is a function of a value and of the name that messages call it by. Forms 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -170,12 +171,9 @@ def shown(value: Any) -> str:
 
 def names_of(state: Mapping[Any, Any]) -> str:
     """Return the first names in a mapping, for a message."""
-    names = [shown(name) if type(name) in (str, int) else f"a {type(name).__name__:.100}" for name, _ in _first(state)]
+    first = itertools.islice(state, _SHOWN_NAMES)
+    names = [shown(name) if type(name) in (str, int) else f"a {type(name).__name__:.100}" for name in first]
     return ", ".join(names) + (", ..." if len(state) > len(names) else "") if names else "nothing"
-
-
-def _first(state: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
-    return [pair for pair, _ in zip(state.items(), range(_SHOWN_NAMES), strict=False)]
 
 
 # -- comparing -----------------------------------------------------------------------------------------------------

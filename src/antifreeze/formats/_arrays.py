@@ -73,10 +73,6 @@ def _texts(array: ArrowArray) -> Array:
     return texts
 
 
-def _float(value: decimal.Decimal | None) -> float:
-    return 0.0 if value is None else float(value)
-
-
 def _decimals(array: ArrowArray) -> Array:
     """Return the nearest float64 of each decimal.
 
@@ -93,7 +89,8 @@ def _decimals(array: ArrowArray) -> Array:
     # A quotient of two exact floats is the nearest one; 10**22 is the last power of ten that is exact.
     if fits and 0 <= scale <= 22 and (not len(low) or (low.min() >= -_EXACT and low.max() <= _EXACT)):
         return low / np.float64(10**scale)
-    return np.fromiter(map(_float, array.to_pylist()), np.float64, len(array))
+    floats = (0.0 if value is None else float(value) for value in array.to_pylist())
+    return np.fromiter(floats, np.float64, len(array))
 
 
 def _reader(arrow_type: ArrowType, dtype: np.dtype[Any]) -> Callable[[ArrowArray], Array]:

@@ -26,6 +26,7 @@ chunks are empty. So it is never given a large footer whole: ``FooterIndex`` cut
 from __future__ import annotations
 
 import functools
+import hashlib
 import re
 from array import array
 from collections.abc import Sequence
@@ -151,8 +152,11 @@ class FooterIndex:
             raise ValueError("the footer has no row_groups or no num_rows")
         self.num_rows = num_rows
         """Of the file."""
-        self.schema_key = footer[: min(rows_start, self._list_start)], footer[self.group_start[-1] :]
-        """The same bytes for files of the same schema and metadata, as far as a footer has them before its groups."""
+        head = footer[: min(rows_start, self._list_start)]
+        digest = hashlib.blake2b(len(head).to_bytes(8, "little") + head, digest_size=32)
+        digest.update(footer[self.group_start[-1] :])
+        self.schema_key = digest.digest()
+        """The same for files of the same schema and metadata, as far as a footer has them before its groups."""
 
     def _read_groups(self, reader: CompactReader, wire: Wire, max_chunks: int) -> None:
         num_groups = _list_of_structs(reader, wire, "row_groups")

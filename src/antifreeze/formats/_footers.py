@@ -14,11 +14,10 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -56,6 +55,8 @@ _LARGE_FOOTER_NBYTES = 4 << 20
 _KEPT_CHUNKS = 1000
 _MAX_CHECKED_CHUNKS = 100_000
 """Files with more chunks are not searched for chunks that overlap: it would take longer than reading some of them."""
+_MAX_KNOWN_LEAVES = 50_000
+"""Schemas with more are parsed for each file: kept, a few of them would take hundreds of megabytes."""
 _MAX_KNOWN_SCHEMAS = 8
 """A handful: metadata may be another one in every file, and files that all differ are compared with these."""
 
@@ -168,6 +169,10 @@ def _leaf_widths(kind: Any) -> list[int]:
 class SchemaFacts:
     """What is computed once for all files of a schema."""
 
+    # Invariant: replaced, never changed, so that threads need no lock, which a fork could leave held forever.
+    known: ClassVar[dict[bytes, SchemaFacts]] = {}
+    """The last ones, by the key of their schema."""
+
     def __init__(self, layout: Layout, parquet_schema: Any) -> None:
         self.layout = layout
         self._parquet_schema = parquet_schema
@@ -191,9 +196,6 @@ def _leaf_type(column: Any) -> LeafType:
     return LeafType(name=column.path, width=width, max_repetition=column.max_repetition_level)
 
 
-_known_schemas: OrderedDict[tuple[bytes, bytes], SchemaFacts] = OrderedDict()
-
-
 def _schema_facts(index: FooterIndex) -> SchemaFacts:
     """Return the facts of a file's schema. Files with the same bytes for it share them; with an equal one, its layout.
 
@@ -201,18 +203,19 @@ def _schema_facts(index: FooterIndex) -> SchemaFacts:
 
     Tried: ``ParquetSchema.equals``. It compares the names of leaves, which are the same for all columns of lists.
     """
-    if (known := _known_schemas.get(index.schema_key)) is not None:
-        return known
+    known = SchemaFacts.known
+    if (facts := known.get(index.schema_key)) is not None:
+        return facts
     file = pq.ParquetFile(pa.BufferReader(index.file_with(None)))
     schema = file.schema_arrow.remove_metadata()
-    equal = (other.layout for other in list(_known_schemas.values()) if other.layout.schema.equals(schema))
+    equal = (other.layout for other in known.values() if other.layout.schema.equals(schema))
     layout = next(equal, None) or _layout_of(schema)
     if file.metadata.num_columns != layout.num_leaves:
         raise ValueError(f"{file.metadata.num_columns} leaf columns are stored, {layout.num_leaves} are described")
-    facts = _known_schemas[index.schema_key] = SchemaFacts(layout, file.schema)
-    if len(_known_schemas) > _MAX_KNOWN_SCHEMAS:
-        with suppress(KeyError):  # another thread was faster
-            _known_schemas.popitem(last=False)
+    facts = SchemaFacts(layout, file.schema)
+    if layout.num_leaves <= _MAX_KNOWN_LEAVES:
+        last = list(known.items())[1 - _MAX_KNOWN_SCHEMAS :]
+        SchemaFacts.known = {**dict(last), index.schema_key: facts}
     return facts
 
 

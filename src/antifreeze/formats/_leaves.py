@@ -141,12 +141,8 @@ def _checked(key: str, shape: tuple[int, ...], sizes: tuple[int | None, ...]) ->
 
 def _inner_shape(sizes: tuple[int | None, ...]) -> tuple[int, ...]:
     """Return the fixed lengths below all varying ones; above a varying one, a fixed length is a ragged level."""
-    fixed: tuple[int, ...] = ()
-    for size in reversed(sizes):
-        if size is None:
-            break
-        fixed = (size, *fixed)
-    return fixed
+    num_varying = next((depth for depth in range(len(sizes), 0, -1) if sizes[depth - 1] is None), 0)
+    return tuple(size for size in sizes[num_varying:] if size is not None)
 
 
 def _leaf(node: _Node, key: str, shape: tuple[int, ...] | None, fill: object) -> Leaf:

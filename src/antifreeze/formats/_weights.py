@@ -11,6 +11,7 @@ taken only if the one before would make pieces very small, so that ordinary data
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -205,11 +206,7 @@ def _rows_that_fit(leaves: Sequence[LeafPages], piece_rows: int, limits: ReadLim
     guess = int(piece_rows / load)
     if guess * _SMALLER_PIECES >= piece_rows and _load(leaves, guess, limits) <= 1:
         return guess
-    low, high = 0, piece_rows
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if _load(leaves, middle, limits) <= 1 else (low, middle - 1)
-    return low
+    return bisect.bisect_left(range(1, piece_rows + 1), 1, key=lambda num_rows: _load(leaves, num_rows, limits) > 1)
 
 
 def _load(leaves: Sequence[LeafPages], num_rows: int, limits: ReadLimits) -> float:

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import stat
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
@@ -73,7 +74,10 @@ def list_files(source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
         hint = "pass at least one directory, file or glob"
         raise ConfigError(f"{_ARGUMENT} is an empty list", hint=hint, argument=_ARGUMENT, path="")
     files = [file for item in source for file in _files_at(_absolute(item))]
-    _refuse_twice(files)
+    twice = [path for path, count in Counter(file.path for file in files).items() if count > 1]
+    if twice:
+        hint = "name each file once; a directory or glob in the list may contain it already"
+        raise ConfigError(f"{twice[0]} is named twice", hint=hint, argument=_ARGUMENT, path=twice[0])
     return _listing(_common_folder(files), files, is_folder=False)
 
 
@@ -85,15 +89,6 @@ def _listing(root: str, files: Iterable[File], is_folder: bool) -> Listing:
 
 def _common_folder(files: Sequence[File]) -> str:
     return os.path.commonpath({file.path.rpartition("/")[0] or "/" for file in files})
-
-
-def _refuse_twice(files: Sequence[File]) -> None:
-    seen: set[str] = set()
-    for file in files:
-        if file.path in seen:
-            hint = "name each file once; a directory or glob in the list may contain it already"
-            raise ConfigError(f"{file.path} is named twice", hint=hint, argument=_ARGUMENT, path=file.path)
-        seen.add(file.path)
 
 
 def _wrong_type(source: object) -> ConfigError:
