@@ -24,7 +24,7 @@ import pytest
 
 import antifreeze as af
 from antifreeze import core
-from antifreeze.datasets import _memory_limit, _read_spec, _reading
+from antifreeze.datasets import _read_spec, _reading
 from antifreeze.diagnosis import Cause, _policy
 from antifreeze.doctor.check import MACHINE_RULES, SCRIPT_RULES
 from antifreeze.pool import _pool, _prefetch, _task_table, _worker_watch
@@ -127,7 +127,7 @@ def test_a_number_is_that_of_the_source(phrase: str, number: int) -> None:
 def test_numbers_that_the_pages_have_in_words() -> None:
     """An eighth of the memory; two workers for a sample, four for a batch; three deaths at the start; one second."""
     found = (
-        _memory_limit.SHARE,
+        _reading.SHARE,
         _task_table.SAMPLE_LOSSES,
         _task_table.TASK_LOSSES,
         _pool._MAX_EARLY_EXITS,

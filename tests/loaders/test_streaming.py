@@ -94,7 +94,7 @@ def test_the_order_does_not_depend_on_what_the_machine_has(shared_data: Data, mo
     dataset = StreamingDataset(shared_data.path)
     made = []
     for memory in (1 << 30, 1 << 40):
-        monkeypatch.setattr("antifreeze.datasets._memory_limit.machine_memory", lambda memory=memory: memory)
+        monkeypatch.setattr("antifreeze.datasets._reading.machine_memory", lambda memory=memory: memory)
         made.append(as_bytes(list(StreamingDataLoader(dataset, batch_size=9, shuffle=True, num_workers=2))))
 
     assert made[0] == made[1]

@@ -4,7 +4,6 @@ from antifreeze.datasets._combined import CombinedStreamingDataset
 from antifreeze.datasets._composite import check_overrides
 from antifreeze.datasets._dataset import ParquetLoader, StreamingDataset, subsample, train_test_split
 from antifreeze.datasets._delivery import Batch, Delivery
-from antifreeze.datasets._memory_limit import machine_memory, parse_limit
 from antifreeze.datasets._parallel import ParallelStreamingDataset
 from antifreeze.datasets._reading import (
     MAX_STREAMS,
@@ -12,7 +11,9 @@ from antifreeze.datasets._reading import (
     STALL_LIMIT_S,
     ReadOptions,
     RunShape,
+    machine_memory,
     make_run_shape,
+    parse_limit,
 )
 from antifreeze.datasets._row_source import INFINITE, ReadRequest, RowDataset, RowSource
 from antifreeze.datasets._source import index_parquet_dataset, open_source

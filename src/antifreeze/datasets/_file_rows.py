@@ -16,7 +16,15 @@ import numpy as np
 from antifreeze.core import ConfigError, Manifest
 from antifreeze.datasets._delivery import Delivery, make_delivery, tracked_block
 from antifreeze.datasets._read_spec import Projection, ReadSpec, column_types, make_read_spec
-from antifreeze.datasets._reading import ReadOptions, RunShape, Selection, make_order, make_run_shape, read_blocks
+from antifreeze.datasets._reading import (
+    ReadOptions,
+    RunShape,
+    Selection,
+    make_order,
+    make_run_shape,
+    parse_limit,
+    read_blocks,
+)
 from antifreeze.datasets._row_source import ReadRequest
 from antifreeze.datasets._source import DataSource
 from antifreeze.decode import Block, Blocks, Decoded, StreamReader, ThreadProgress, bounded
@@ -50,7 +58,7 @@ class FileRows:
     @cached_property
     def spec(self) -> ReadSpec:
         """How the rows are read."""
-        return make_read_spec(self.source, self.projection, ThreadProgress("main thread"))
+        return make_read_spec(self.source, self.projection, ThreadProgress("main thread"), parse_limit(None))
 
     def look(self, limit_s: float | None, memory_limit: int | None = None) -> None:
         """Read the first rows and decide how to read all: in this thread, or bounded in how long nothing moves."""
@@ -58,7 +66,7 @@ class FileRows:
             return
 
         def make(note: ThreadProgress) -> ReadSpec:
-            return make_read_spec(self.source, self.projection, note, memory_limit)
+            return make_read_spec(self.source, self.projection, note, parse_limit(memory_limit))
 
         self.spec = make(ThreadProgress("main thread")) if limit_s is None else bounded(make, limit_s)
 
@@ -74,19 +82,17 @@ class FileRows:
 
     def select(self, rows: Any) -> FileRows:
         """Return some of the rows: by a slice, a range, their numbers, or a mask. Raises ConfigError, IndexError."""
-        return FileRows(self.source, self.projection, self._pad, self._selected(rows))
-
-    def _selected(self, rows: Any) -> Selection:
-        size = len(self)
+        size, whole = len(self), range(len(self)) if self._selection is None else self._selection
         if isinstance(rows, slice):
             rows = range(*rows.indices(size))
         if isinstance(rows, range) and rows.step == 1 and 0 <= rows.start <= rows.stop <= size:
-            whole = range(size) if self._selection is None else self._selection
-            return whole[rows.start : rows.stop]
-        numbers = np.asarray(rows)
-        if numbers.dtype == bool and len(numbers) == size:
-            numbers = np.flatnonzero(numbers)
-        return self._in_source(_check_numbers(numbers if numbers.size else np.empty(0, np.int64), size))
+            selection: Selection = whole[rows.start : rows.stop]
+        else:
+            numbers = np.asarray(rows)
+            if numbers.dtype == bool and len(numbers) == size:
+                numbers = np.flatnonzero(numbers)
+            selection = self._in_source(_check_numbers(numbers if numbers.size else np.empty(0, np.int64), size))
+        return FileRows(self.source, self.projection, self._pad, selection)
 
     def _in_source(self, numbers: Int64Array) -> Int64Array:
         """Return the numbers in the source of rows by their numbers here."""

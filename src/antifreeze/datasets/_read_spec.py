@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 
 from antifreeze.core import ConfigError, DataError, ReadLimits, SourceChanged, UnknownColumn
-from antifreeze.datasets._memory_limit import parse_limit
 from antifreeze.datasets._source import DataSource
 from antifreeze.decode import Arrays, ArrowRows, Decoded, Decoding, StreamReader, ThreadProgress
 from antifreeze.formats import Converter, Leaf, LeafKind, Parquet, PieceLocation, infer_shapes, mismatch
@@ -115,9 +114,7 @@ def _with_partitions(source: DataSource, columns: tuple[str, ...], batch: Any, f
     return batch.select(list(columns))
 
 
-def make_read_spec(
-    source: DataSource, wanted: Projection, note: ThreadProgress, memory_limit: int | None = None
-) -> ReadSpec:
+def make_read_spec(source: DataSource, wanted: Projection, note: ThreadProgress, memory_limit: int) -> ReadSpec:
     """Return how to read a source. Decodes a few rows, to see how large they are and which lists have one length.
 
     What can be delivered does not depend on the limit; only looking at the first rows must not exceed it.
@@ -164,9 +161,7 @@ def _row_nbytes(source: DataSource, columns: Sequence[str], sample: Any) -> int:
     return max(1, told, seen) + 8 * len(source.partitions)
 
 
-def _decoding(
-    source: DataSource, columns: tuple[str, ...], stored: Sequence[str], memory_limit: int | None
-) -> Decoding:
+def _decoding(source: DataSource, columns: tuple[str, ...], stored: Sequence[str], memory_limit: int) -> Decoding:
     """Return how to decode a few rows, as Arrow."""
     manifest = source.manifest
     file_rows, first_rows = [0] * len(manifest.files), []
@@ -185,7 +180,7 @@ def _decoding(
         schema=source.schema,
         columns=tuple(stored),
         piece_rows=_SAMPLE_ROWS,
-        limits=ReadLimits.of(parse_limit(None) if memory_limit is None else memory_limit),
+        limits=ReadLimits.of(memory_limit),
         page_nbytes=0,
         to_block=lambda batch, file, _: ArrowRows(
             pa.Table.from_batches([_with_partitions(source, columns, batch, file)])

@@ -1,15 +1,18 @@
-"""One epoch, wired: a plan, a way to decode, and someone who does it."""
+"""One epoch, wired: a plan, a way to decode, someone who does it, and how much memory that may take."""
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from antifreeze.core import Manifest, ReadLimits
+from antifreeze.core import ConfigError, Manifest, ReadLimits
 from antifreeze.datasets._read_spec import PIECE_NBYTES, ReadSpec
 from antifreeze.decode import Arena, Blocks, InlineBlocks, Producer, StridedBlocks, ThreadedBlocks
+from antifreeze.diagnosis import memory_limits
 from antifreeze.plan import (
     LANES,
     FlightLimits,
@@ -39,6 +42,12 @@ _OPEN_NBYTES = 64 << 20
 _THREAD_NBYTES = 24 << 20
 """What a thread needs to hold: with a smaller limit for all of them, fewer threads decode."""
 STALL_LIMIT_S = 120.0
+SHARE = 8
+"""The default limit is one part in this many of what the machine, or the container, has."""
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+_SIZE = re.compile(r"\s*([0-9]{1,19}(?:\.[0-9]{1,19})?)\s*([kmgt]i?)?b?\s*", re.IGNORECASE)
+_LEAST = 10**6
 
 Selection = range | Int64Array | None
 """Which rows of a source a dataset has, in order: all, consecutive ones, or a list."""
@@ -150,3 +159,27 @@ def _started(producer: Producer, spec: ReadSpec, threads: int, options: ReadOpti
     return ThreadedBlocks(
         producer, threads=threads, limits=limits, row_nbytes=spec.row_nbytes, stall_limit_s=stall_limit_s
     )
+
+
+def parse_limit(limit: int | str | None, name: str = "memory_limit") -> int:
+    """Return a number of bytes for ``memory_limit=``: bytes, text such as ``"256MB"`` or ``"1GiB"``, or the default."""
+    if limit is None:
+        return max(machine_memory() // SHARE, 64 << 20)
+    nbytes = -1
+    if isinstance(limit, int) and not isinstance(limit, bool):
+        nbytes = limit
+    elif isinstance(limit, str) and (match := _SIZE.fullmatch(limit)):
+        nbytes = int(float(match[1]) * _UNITS[(match[2] or "").lower()])
+    if nbytes < _LEAST:
+        raise ConfigError(
+            f"{name}={limit!r} is not an amount of memory of at least 1 MB",
+            hint='give bytes, or text such as "256MB" or "2GiB"',
+            argument=name,
+        )
+    return nbytes
+
+
+def machine_memory() -> int:
+    """Return the bytes of memory that this process may use: the machine's, or less in a container."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([total, *memory_limits()])

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from antifreeze.core import arguments as check
 from antifreeze.datasets._delivery import Delivery
-from antifreeze.datasets._memory_limit import parse_limit
-from antifreeze.datasets._reading import ReadOptions, RunShape
+from antifreeze.datasets._reading import ReadOptions, RunShape, parse_limit
 from antifreeze.datasets._transforms import Moment, make_transform
 from antifreeze.datasets._user_code import UserCode, error_of, inline_context, row_batch, row_location
 from antifreeze.decode import Block, Blocks, Rebatcher

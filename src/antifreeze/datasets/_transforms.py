@@ -162,15 +162,12 @@ class Transform:
 
     def is_same(self, other: Transform) -> bool:
         """True if both do the same: the same functions, or the same methods of the same dataset."""
-        pairs = zip(self.functions, other.functions, strict=False)
-        is_alike = self.is_whole == other.is_whole and len(self.functions) == len(other.functions)
-        return is_alike and all(_is_same(mine, theirs) for mine, theirs in pairs)
-
-
-def _is_same(mine: Any, theirs: Any) -> bool:
-    if isinstance(mine, types.MethodType) and isinstance(theirs, types.MethodType):
-        return mine.__func__ is theirs.__func__ and mine.__self__ is theirs.__self__
-    return mine is theirs
+        if self.is_whole != other.is_whole or len(self.functions) != len(other.functions):
+            return False
+        # Not by ==: an object of the user's may call itself equal to one that does something else. Methods are made
+        # whenever they are looked up, and equal if their function and their object are the same.
+        pairs = zip(self.functions, other.functions, strict=True)
+        return all(a is b or (type(a) is type(b) is types.MethodType and a == b) for a, b in pairs)
 
 
 def make_transform(given: Any, owner: Any = None) -> Transform | None:

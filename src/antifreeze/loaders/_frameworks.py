@@ -45,32 +45,21 @@ def warn_of_accelerate(loader: torch.utils.data.DataLoader[Any]) -> None:
     module = sys.modules.get("accelerate.data_loader")
     if getattr(module, "DataLoader", None) is not torch.utils.data.DataLoader:
         return  # it builds ours
-    lost = _lost_to_torch(loader)
+    lost, is_parallel = [], loader.num_workers > 0
+    if is_parallel:
+        # Not get_start_method(): it would choose the default for the whole program.
+        of_program = multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+        context = loader.multiprocessing_context
+        method = of_program if context is None else context.get_start_method()
+        how = "forked from this process" if method == "fork" else f"torch's ({method})"
+        lost.append(f"its workers are {how}, not antifreeze's")
+    given = [name for name, default in _DEFAULTS.items() if getattr(loader, name) != default]
+    given = [name for name in given if is_parallel or name not in _OF_WORKERS]
+    if given:
+        lost.append(f"{', '.join(given)} {'has' if len(given) == 1 else 'have'} no effect")
     if lost:
         logger.warning(
             "antifreeze: accelerator.prepare() builds one of torch's loaders from this one: %s. "
             "Use prepare(accelerator, loader) from antifreeze.integrations.accelerate to keep antifreeze's loader",
             " and ".join(lost),
         )
-
-
-def _lost_to_torch(loader: torch.utils.data.DataLoader[Any]) -> list[str]:
-    """Return what a loader of torch's does otherwise, given the arguments of ours."""
-    lost = []
-    if loader.num_workers > 0:
-        method = _start_method(loader)
-        how = "forked from this process" if method == "fork" else f"torch's ({method})"
-        lost.append(f"its workers are {how}, not antifreeze's")
-    given = [name for name, default in _DEFAULTS.items() if getattr(loader, name) != default]
-    given = [name for name in given if loader.num_workers > 0 or name not in _OF_WORKERS]
-    if given:
-        lost.append(f"{', '.join(given)} {'has' if len(given) == 1 else 'have'} no effect")
-    return lost
-
-
-def _start_method(loader: torch.utils.data.DataLoader[Any]) -> str:
-    """Return how torch would start workers, without choosing the default for the whole program."""
-    context = loader.multiprocessing_context
-    if context is not None:
-        return str(context.get_start_method())
-    return multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]

@@ -57,7 +57,10 @@ class InlineRunner:
 
     def __next__(self) -> Any:
         if self._watched is None:
-            self._start()
+            self._location = MainThreadLocation()
+            self._watched = watched(self._history, self._location, self._history.epochs)
+        if self._program is None:
+            self._program = self._make_program()
         try:
             return self._next()
         except BaseException:
@@ -69,12 +72,6 @@ class InlineRunner:
         if self._watched is not None:
             self._watched.close()
         self._watched = None
-
-    def _start(self) -> None:
-        self._location = MainThreadLocation()
-        self._watched = watched(self._history, self._location, self._history.epochs)
-        if self._program is None:
-            self._program = self._make_program()
 
     def _next(self) -> Any:
         history, source = self._history, self._source

@@ -290,7 +290,11 @@ def from_state(state: Any, loader: TorchLoader, *, strict: bool) -> Loaded:
         state = copy.deepcopy(dict(state))
     saved = dict(state["loader"])
     place = _share_place(state, saved) if saved["dataset"] == "iterable" else _index_place(state)
-    loaded = Loaded(state, state["epoch"], place, _drawn(state["random"]), strict, True)
+    try:
+        random = from_plain(state["random"])
+    except ValueError as error:
+        raise StateMismatch(f"the state is damaged: state['random']: {error}", hint=forms.HINT) from error
+    loaded = Loaded(state, state["epoch"], place, random, strict, True)
     here = facts_of(loader)
     if saved["dataset"] != here["dataset"]:
         settle(compare(saved, {"dataset": here["dataset"]}), strict=strict, lost="the epoch starts over")
@@ -305,13 +309,6 @@ def from_state(state: Any, loader: TorchLoader, *, strict: bool) -> Loaded:
     place = _fitted_steps(place, saved, here, differences, strict=strict)
     _check_left(place, loader)
     return loaded._replace(place=place, is_alike=same)
-
-
-def _drawn(random: Mapping[str, Any]) -> Drawn:
-    try:
-        return from_plain(random)
-    except ValueError as error:
-        raise StateMismatch(f"the state is damaged: state['random']: {error}", hint=forms.HINT) from error
 
 
 def _check_left(place: IndexPosition, loader: TorchLoader) -> None:
@@ -373,21 +370,15 @@ def _share_place(state: Mapping[str, Any], facts: Mapping[str, Any]) -> ShardPos
     for name, found in (("share_stands", stands), ("share_states", users)):
         if len(found) != len(shares):
             raise forms.unexpected(f"state[{name!r}]", f"a list of {len(shares)} entries", found)
-    for number, (stand, user, share) in enumerate(zip(stands, users, shares, strict=True)):
+    reached = []
+    for at, (share, stand, user) in enumerate(zip(shares, stands, users, strict=True)):
         if (stand is None) != (user is None):
-            raise forms.unexpected(f"state['share_states'][{number}]", "a state for each entry of share_stands", user)
+            raise forms.unexpected(f"state['share_states'][{at}]", "a state for each entry of share_stands", user)
         if stand is not None and stand[0] > share[0]:
-            raise forms.unexpected(f"state['share_stands'][{number}][0]", f"an integer from 0 to {share[0]}", stand[0])
-    reached = tuple(
-        ShardProgress(number, fingerprint, None if stand is None else _stand(stand, user), bool(is_over))
-        for (number, fingerprint, is_over), stand, user in zip(shares, stands, users, strict=True)
-    )
-    return ShardPosition(reached, state["step"], state.get("own"))
-
-
-def _stand(place: list[Any], state: dict[str, Any]) -> ShardState:
-    after, fingerprint, *is_end = place
-    return ShardState(after, fingerprint, _sealed(state), bool(is_end))
+            raise forms.unexpected(f"state['share_stands'][{at}][0]", f"an integer from 0 to {share[0]}", stand[0])
+        after = None if stand is None else ShardState(stand[0], stand[1], _sealed(user), len(stand) > 2)
+        reached.append(ShardProgress(share[0], share[1], after, bool(share[2])))
+    return ShardPosition(tuple(reached), state["step"], state.get("own"))
 
 
 def _sealed(state: dict[str, Any]) -> bytes:

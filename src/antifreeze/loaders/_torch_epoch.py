@@ -120,7 +120,9 @@ class Epochs:
         if self._loaded is not None:
             state = copy.deepcopy(dict(self._loaded.state))
             return state | {"random": to_plain(self._loaded.random._replace(now=now))}
-        if epoch is None or (epoch.is_done and not _has_state(epoch.place)):
+        # A sampler of the user's that has a state has a say about where it resumes, even at its end.
+        has_say = epoch is not None and isinstance(epoch.place, IndexPosition) and epoch.place.mark.state is not None
+        if epoch is None or (epoch.is_done and not has_say):
             drawn = (self._persistent or Drawn())._replace(began=None, now=now)
             place = _dataset_state.next_place(loader, _beginning(loader), epoch and epoch.source)
             state = to_state(self._number, place, drawn, loader)
@@ -151,7 +153,10 @@ class Epochs:
         loaded = self._loaded
         if loaded is not None:
             self._persistent = loaded.random if loaded.random.is_persistent else None
-            _load_dataset(loader, loaded.state)
+            if not is_iterable(loader) and "dataset_state" in loaded.state and has_state(loader.dataset):
+                with loading("the dataset"):
+                    loader.dataset.load_state_dict(loaded.state["dataset_state"])
+                loader.renew_workers()
         if loaded is None or loaded.random.began is None:
             if loaded is not None:
                 self._loaded, self._number = None, loaded.epoch
@@ -273,18 +278,6 @@ def _indices(loader: TorchLoader) -> Indices | None:
 
 def _beginning(loader: TorchLoader) -> Place:
     return ShardPosition() if is_iterable(loader) else IndexPosition()
-
-
-def _load_dataset(loader: TorchLoader, state: Mapping[str, Any]) -> None:
-    if not is_iterable(loader) and "dataset_state" in state and has_state(loader.dataset):
-        with loading("the dataset"):
-            loader.dataset.load_state_dict(state["dataset_state"])
-        loader.renew_workers()
-
-
-def _has_state(place: Place) -> bool:
-    """True if a sampler of the user's has a say about where it resumes."""
-    return isinstance(place, IndexPosition) and place.mark.state is not None
 
 
 # -- one epoch, for an EpochRun -------------------------------------------------------------------------------------
