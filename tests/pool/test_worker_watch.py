@@ -31,16 +31,24 @@ def member_of(slot: int) -> Any:
     )
 
 
-def test_the_second_at_a_place_does_not_end_the_epoch_before_the_first_is_told_of() -> None:
-    """Exit codes come in any order, and the error that follows from the second ends everything."""
-    config = SimpleNamespace(num_workers=2, stall_limit_s=None, max_restarts=100, on_error="raise")
-    pool: Any = SimpleNamespace(config=config, early_exits=Counter(), cannot_start=False, fatal=None)
+def pool_of(max_restarts: int) -> Any:
+    config = SimpleNamespace(num_workers=2, stall_limit_s=None, max_restarts=max_restarts, on_error="raise")
+    return SimpleNamespace(config=config, early_exits=Counter(), cannot_start=False, fatal=None)
+
+
+def failures_of(pool: Any) -> tuple[WorkerFailures, TaskTable, History]:
+    """Return what handles the lost workers of an epoch with one task."""
     source, task_table, history = IndexTasks(iter([[7, 13]]), epoch=0, seed=0, dataset="D"), TaskTable(2), History(2, 2)
     found = source.next()
     assert found is not None
     task_table.add(*found)
     watch = WorkerWatch(pool, source, task_table, history)
-    failures = WorkerFailures(pool, source, task_table, watch, history, 0)
+    return WorkerFailures(pool, source, task_table, watch, history, 0), task_table, history
+
+
+def test_the_second_at_a_place_does_not_end_the_epoch_before_the_first_is_told_of() -> None:
+    """Exit codes come in any order, and the error that follows from the second ends everything."""
+    failures, task_table, history = failures_of(pool_of(max_restarts=100))
     for slot in (1, 0):
         task_table.give(slot, 1)
         failures.lost(member_of(slot))
@@ -55,3 +63,16 @@ def test_the_second_at_a_place_does_not_end_the_epoch_before_the_first_is_told_o
     error = task_table.take()
     assert isinstance(error, WorkerDied)
     assert "sample 13 of D" in error.message
+
+
+def test_the_evidence_of_the_last_loss_has_its_own_lines() -> None:
+    """A line break in a message would be shown as two letters."""
+    pool = pool_of(max_restarts=0)
+    failures, task_table, _ = failures_of(pool)
+    task_table.give(0, 1)
+    failures.lost(member_of(0))
+    failures.on_exit_code(0, None)
+
+    assert isinstance(pool.fatal, WorkerDied)
+    assert "\\n" not in str(pool.fatal)
+    assert [line.strip() for line in pool.fatal.lines] == ["how it ended is not known"]

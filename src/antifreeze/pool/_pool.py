@@ -317,12 +317,11 @@ class Pool:
     def wait(self, seconds: float) -> None:
         """Wait until a worker sends a message or the supervisor calls ``wake``. Needs no lock."""
         poll = select.poll()
-        poll.register(self._wakeup.fileno(), select.POLLIN)
         # Tried: keeping the poll object. It had to be dropped wherever a slot changed, to save microseconds of waiting.
         with self.lock:
-            for worker in self.present:
-                if worker.channel.fileno() >= 0:
-                    poll.register(worker.channel.fileno(), select.POLLIN)
+            for fd in [self._wakeup.fileno(), *(worker.channel.fileno() for worker in self.present)]:
+                if fd >= 0:
+                    poll.register(fd, select.POLLIN)
         if any(fd == self._wakeup.fileno() for fd, _ in poll.poll(seconds * 1000)):
             self._wakeup.drain()
 

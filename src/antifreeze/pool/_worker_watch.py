@@ -34,7 +34,7 @@ from antifreeze.diagnosis import (
 )
 from antifreeze.distributed import Trouble
 from antifreeze.ipc import Heartbeat, Stage
-from antifreeze.pool._failures import fault_error, lines_of, never_forked
+from antifreeze.pool._failures import evidence_lines, fault_error, lines_of, never_forked
 from antifreeze.pool._pool import Pool
 from antifreeze.pool._process_watch import LOOK_S, ProcessWatch, read_stacks
 from antifreeze.pool._task_sources import TaskSource, text_of_sample
@@ -408,12 +408,12 @@ class WorkerFailures:
     def _hopeless(self, worker: WorkerHandle, finding: Finding) -> WorkerDied:
         start = self._pool.cannot_start
         why = "before they could start" if start else f"{self._restarts} times in this epoch"
+        more = "" if start else " Set max_restarts= to change how many lost workers are replaced"
         return WorkerDied(
             f"workers were lost {why}; the last was {worker.name}, which {finding.title} "
-            f"at {self._watch.describe(worker)}{lines_of(finding)}",
-            hint=finding.hint
-            if start
-            else f"{finding.hint} Set max_restarts= to change how many lost workers are replaced",
+            f"at {self._watch.describe(worker)}",
+            lines=evidence_lines(finding),
+            hint=f"{finding.hint}{more}",
             worker=worker.slot,
             cause=finding.cause.value,
         )
