@@ -251,7 +251,7 @@ class _Worker:
             due = self._sends_at_once or self._outgoing.is_due()
         if due:
             self._flush()
-        else:
+        elif not self._has_pending.is_set():
             self._has_pending.set()
 
     def _newly_imported(self) -> tuple[str, ...]:
