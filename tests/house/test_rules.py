@@ -113,7 +113,7 @@ def test_reading_without_torch_imports_no_torch(tmp_path: Path) -> None:
     assert done.stdout.split() == ["3", "False"]
 
 
-BETWEEN_PROCESSES = {"ipc/_codec.py", "ipc/_channel.py", "worker/_user_errors.py"}
+BETWEEN_PROCESSES = {"ipc/_codec.py", "ipc/_channel.py", "worker/_task_context.py"}
 BETWEEN_PROCESSES |= {"worker/_iterable.py", "payload/_replacements.py", "pool/_failures.py"}
 
 

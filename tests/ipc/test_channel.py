@@ -147,7 +147,8 @@ def test_a_sender_that_is_killed_leaves_whole_messages_and_no_part_of_one() -> N
             ours.close()
             channel = Channel(theirs)
             for i in range(1 << 20):
-                channel.send((i, b"x" * (i % 1000) * 50), soon())
+                channel.send_nowait((i, b"x" * (i % 1000) * 50))
+                channel.flush(soon())
             os._exit(0)
         theirs.close()
         channel, found = Channel(ours), []
@@ -219,15 +220,16 @@ def test_waiting_ends_at_the_deadline() -> None:
     one, two = channels()
     with pytest.raises(TimeoutError):
         one.receive(Deadline.after(0.01))
+    one.send_nowait(b"x" * 20_000_000)
     with pytest.raises(TimeoutError):
-        one.send(b"x" * 20_000_000, Deadline.after(0.01))
+        one.flush(Deadline.after(0.01))
     thread = threading.Thread(target=lambda: one.flush(soon()))
     thread.start()
     ((message, _),) = two.receive(soon())
     thread.join(SOON_S)
 
     assert len(message) == 20_000_000
-    two.send("answer", soon())
+    two.send_nowait("answer")
     assert one.receive(soon()) == [("answer", [])]
     one.close()
     two.close()

@@ -13,7 +13,7 @@ import io, json, os, pickle, sqlite3, sys, tarfile, types, zipfile
 from pathlib import Path
 import h5py, lmdb
 import numpy as np
-from antifreeze.payload._process_local import shared_handles
+from antifreeze.payload._reducers import shared_handles
 from antifreeze.payload._reopen import loading_for_forks, reopened_fds, run_reopeners
 from antifreeze.worker import load_program
 from antifreeze.payload._payload import make_payload

@@ -45,7 +45,7 @@ class _End(socket.socket):
 
 
 class Channel:
-    """Sends and receives messages without blocking; ``send`` and ``receive`` add a deadline.
+    """Sends and receives messages without blocking; ``flush`` and ``receive`` add a deadline.
 
     Messages arrive whole or not at all: a message that a killed sender left half written is never seen. Used by one
     thread at a time.
@@ -92,11 +92,6 @@ class Channel:
             else:
                 self._unsent[0] = (frame[count:], [])
         return True
-
-    def send(self, message: object, deadline: Deadline, fds: list[int] | None = None) -> None:
-        """Send a whole message, or raise ``TimeoutError`` at the deadline."""
-        self.send_nowait(message, fds)
-        self.flush(deadline)
 
     def flush(self, deadline: Deadline) -> None:
         """Send all queued data, or raise ``TimeoutError`` at the deadline; it can be called again."""

@@ -18,7 +18,7 @@ from antifreeze.core import get_logger
 from antifreeze.ipc import Bytes, FilePart, Mappings, create, map_bytes, map_part
 from antifreeze.payload._modules import needs_torch
 from antifreeze.payload._pickler import Pickler, TakenList, explained, registered
-from antifreeze.payload._process_local import HandleTransfer, received_handles
+from antifreeze.payload._reducers import HandleTransfer, received_handles
 from antifreeze.payload._shared_list import SharedList, with_arrays
 
 logger = get_logger()

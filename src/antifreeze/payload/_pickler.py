@@ -27,8 +27,7 @@ import numpy as np
 from antifreeze.core import NotPicklable
 from antifreeze.ipc import Mappings
 from antifreeze.payload._modules import attributes, class_members, slots
-from antifreeze.payload._process_local import HandleTransfer
-from antifreeze.payload._reducers import reducer_of
+from antifreeze.payload._reducers import HandleTransfer, reducer_of
 from antifreeze.payload._reopen import PER_WORKER
 from antifreeze.payload._replacements import Patch, find_replacements, is_original, original, packed
 from antifreeze.payload._shared_list import LARGE, Column, encode

@@ -5,8 +5,7 @@ from antifreeze.worker._iterable import IterableProgram, has_state, load_between
 from antifreeze.worker._main import DUMP_SIGNAL, MAX_FDS, apply_environment, load_program, run
 from antifreeze.worker._programs import Ended, MapProgram, Nothing, Program, start_worker
 from antifreeze.worker._seeding import restore, save, seed_now, seeded
-from antifreeze.worker._task_context import TaskContext
-from antifreeze.worker._user_errors import UserError, failure_of
+from antifreeze.worker._task_context import TaskContext, UserError, failure_of
 from antifreeze.worker._wire import (
     Cancel,
     Environment,

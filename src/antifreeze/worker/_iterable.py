@@ -16,8 +16,7 @@ from antifreeze.core import get_logger
 from antifreeze.ipc import Stage, dump, fingerprint
 from antifreeze.worker import _worker_info
 from antifreeze.worker._programs import Ended, Nothing, Samples
-from antifreeze.worker._task_context import TaskContext
-from antifreeze.worker._user_errors import UserError
+from antifreeze.worker._task_context import TaskContext, UserError
 from antifreeze.worker._wire import FailureReason, Shard, ShardState, Task
 
 logger = get_logger()

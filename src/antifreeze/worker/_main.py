@@ -32,8 +32,7 @@ from antifreeze.ipc import (
 from antifreeze.payload import PayloadLayout, load_payload, run_reopeners, set_logs, take_over
 from antifreeze.worker import _collate, _worker_info
 from antifreeze.worker._programs import Ended, Nothing, Program
-from antifreeze.worker._task_context import TaskContext
-from antifreeze.worker._user_errors import UserError, failure_of
+from antifreeze.worker._task_context import TaskContext, UserError, failure_of
 from antifreeze.worker._wire import Cancel, Environment, FailureReason, Ready, Result, Results, Start, Task, Tasks
 
 DUMP_SIGNAL = signal.SIGRTMIN + 7 if sys.platform == "linux" else signal.SIGUSR2
@@ -252,7 +251,7 @@ class _Worker:
             due = self._sends_at_once or self._outgoing.is_due()
         if due:
             self._flush()
-        else:
+        elif not self._has_pending.is_set():
             self._has_pending.set()
 
     def _newly_imported(self) -> tuple[str, ...]:

@@ -13,8 +13,7 @@ from antifreeze.ipc import Stage, repr_of
 from antifreeze.worker import _worker_info
 from antifreeze.worker._collate import default_collate, default_convert
 from antifreeze.worker._collate_diagnosis import explain
-from antifreeze.worker._task_context import TaskContext
-from antifreeze.worker._user_errors import UserError
+from antifreeze.worker._task_context import TaskContext, UserError
 from antifreeze.worker._wire import Task
 
 _NAMED_SAMPLES = 8

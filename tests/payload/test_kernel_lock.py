@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from antifreeze.payload._process_local import KernelLock
+from antifreeze.payload._reducers import KernelLock
 
 PATIENCE_S = 60.0
 
