@@ -139,7 +139,7 @@ def more_lines(seen: Observation, process: Process, cause: Cause) -> tuple[str, 
 
 def last_threads(process: Process) -> tuple[Stack, ...]:
     """Return the threads in the user's code that a finished program waits for."""
-    at_end = has_frame(process.frames[:3], "/threading.py", frozenset({"_shutdown"}))
+    at_end = has_frame(process.frames[:3], "/threading.py", "_shutdown")
     others = (stack for stack in process.stacks if stack.tid != process.pid)
     return tuple(stack for stack in others if at_end and any(is_user(frame) for frame in stack.frames))
 

@@ -31,12 +31,8 @@ def no_timeout(context: ScriptContext) -> Iterator[Violation]:
     script = context.script
     has_default = any(script.name(c.func) == "socket.setdefaulttimeout" for c in calls_in(ast.walk(script.tree)))
     for dataset in context.datasets:
-        values = dataset.initial_values()
-        sessions = {
-            name
-            for name, (value, _) in values.items()
-            if isinstance(value, ast.Call) and script.name(value.func) in _SESSIONS
-        }
+        made = {name: value for name, (value, _) in dataset.initial_values().items() if isinstance(value, ast.Call)}
+        sessions = {name for name, call in made.items() if script.name(call.func) in _SESSIONS}
         for function in dataset.per_sample:
             for call in calls_in(ast.walk(function)):
                 if name := _unlimited_call(call, script, sessions, function, has_default):
@@ -52,11 +48,8 @@ def _unlimited_call(call: ast.Call, script: Script, sessions: set[str], function
     module, _, verb = name.rpartition(".")
     if module == "requests" and verb in _VERBS:
         return name
-    if (
-        isinstance(call.func, ast.Attribute)
-        and call.func.attr in _VERBS
-        and self_attribute(call.func.value) in sessions
-    ):
+    is_of_session = isinstance(call.func, ast.Attribute) and self_attribute(call.func.value) in sessions
+    if is_of_session and verb in _VERBS:
         return ast.unparse(call.func)
     if name not in _TIMEOUT_POSITIONS or has_default or keyword(call, "timeout", _TIMEOUT_POSITIONS[name]) is not None:
         return ""
