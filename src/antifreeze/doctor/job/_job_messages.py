@@ -79,9 +79,8 @@ def where_time_goes(jobs: Iterable[tuple[Job, ProcessActivity]], workers: Iterab
     for job, trainer in jobs:
         if trainer.last.frames:
             counts = Counter(doing.value for doing in trainer.doings)
-            parts = ", ".join(
-                f"{what} ({count} of {len(trainer.doings)} snapshots)" for what, count in counts.most_common(2)
-            )
+            total = len(trainer.doings)
+            parts = ", ".join(f"{what} ({count} of {total} snapshots)" for what, count in counts.most_common(2))
             yield f"{name_of(job)} {parts}{_lines([trainer])}"
     working = [worker for worker in workers if not worker.always(Doing.IDLE)]
     if working:

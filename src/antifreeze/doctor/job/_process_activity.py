@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from antifreeze.diagnosis import Cause, Evidence, Finding, Frame, Target, find_cause, is_user
-from antifreeze.doctor.job._observation import Observation, Process
+from antifreeze.doctor.job._observation import Observation, Process, Thread
 from antifreeze.doctor.job._roles import Doing, doing, has_frame, in_worker, was_forked
 
 STUCK_GRACE_S = 5.5
@@ -139,14 +139,13 @@ def is_never_woken(looks: Sequence[Process], parent: Process | None = None) -> b
     is_shared = main.shared or has_frame(last.frames[:2], "/multiprocessing/synchronize.py")
     if is_shared or (main.limit_s is not None and math.isfinite(main.limit_s)):
         return False
-    # A thread that is new, or did anything meanwhile, may release it.
-    before = {thread.tid: thread for thread in looks[0].threads}
-    others = [thread for thread in last.threads if thread.tid != last.pid]
-    if any(now.tid not in before for now in others):
-        return False
-    return not any(
-        now.wakes - before[now.tid].wakes > _MAX_IDLE_WAKES or now.cpu_s > before[now.tid].cpu_s for now in others
-    )
+    return not any(_has_moved(looks[0], thread) for thread in last.threads if thread.tid != last.pid)
+
+
+def _has_moved(before: Process, now: Thread) -> bool:
+    """True if a thread did anything between two snapshots; a new one did."""
+    then = next((thread for thread in before.threads if thread.tid == now.tid), None)
+    return then is None or now.wakes - then.wakes > _MAX_IDLE_WAKES or now.cpu_s > then.cpu_s
 
 
 def _changes_samples(looks: Sequence[Process]) -> bool:

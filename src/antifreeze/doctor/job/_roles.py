@@ -113,9 +113,8 @@ def is_worker(process: Process) -> bool:
 
 def is_helper(process: Process) -> bool:
     """True if it only serves the other processes: a resource tracker, a manager of shared memory, a fork server."""
-    if process.name.startswith(("af-forkserver", "af-modules", "af-template")) or has_frame(
-        process.frames, "/multiprocessing/resource_tracker.py"
-    ):
+    is_tracker = has_frame(process.frames, "/multiprocessing/resource_tracker.py")
+    if is_tracker or process.name.startswith(("af-forkserver", "af-modules", "af-template")):
         return True
     words = " ".join(process.command)
     if not any(helper in words for helper in _HELPERS):
@@ -127,9 +126,8 @@ def is_helper(process: Process) -> bool:
 def was_forked(process: Process, parent: Process | None) -> bool:
     """True if it was forked from its parent, with everything that the parent had in use."""
     if process.frames:
-        return has_frame(process.frames, "/multiprocessing/popen_fork.py", "_launch") or has_frame(
-            process.frames, "/multiprocessing/context.py", "_Popen"
-        )
+        is_launched = has_frame(process.frames, "/multiprocessing/popen_fork.py", "_launch")
+        return is_launched or has_frame(process.frames, "/multiprocessing/context.py", "_Popen")
     return parent is not None and bool(process.command) and process.command == parent.command and not is_helper(parent)
 
 

@@ -1,17 +1,15 @@
-"""The registry: every rule of ``antifreeze doctor check``. A module holds one rule, or rules that share one search."""
+"""The registry of ``antifreeze doctor check``. A module holds one rule, or rules that share a search or a reason."""
 
 from antifreeze.doctor.check._rule import MachineRule, ScriptRule
 from antifreeze.doctor.check.rules import (
-    endless_retry,
+    endless_waits,
     forked_library,
     forked_workers,
     large_lists,
     loader_arguments,
     machine_limits,
-    no_timeout,
     pickled_state,
     sample_endings,
-    sigchld_ignored,
     spawned_workers,
     worker_copies,
 )
@@ -22,9 +20,9 @@ SCRIPT_RULES: tuple[ScriptRule, ...] = (
     forked_workers.forked_openmp,
     forked_workers.cuda_in_worker,
     forked_workers.tokenizers_parallelism,
-    sigchld_ignored.in_script,
-    endless_retry.endless_retry,
-    no_timeout.no_timeout,
+    endless_waits.sigchld_ignored,
+    endless_waits.endless_retry,
+    endless_waits.no_timeout,
     sample_endings.exit_in_worker,
     sample_endings.stop_iteration,
     sample_endings.local_error,
@@ -45,7 +43,7 @@ MACHINE_RULES: tuple[MachineRule, ...] = (
     machine_limits.few_files,
     machine_limits.little_memory,
     machine_limits.many_threads,
-    sigchld_ignored.inherited,
+    endless_waits.sigchld_inherited,
 )
 
 __all__ = ["MACHINE_RULES", "SCRIPT_RULES"]
