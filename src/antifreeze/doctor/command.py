@@ -78,15 +78,9 @@ def _run(given: list[str]) -> int:
     if given[:1] == ["explain"]:
         return explain(given[1:])
     if given[:1] != ["doctor"]:
-        return _refuse(_problem(given), _meant(given))
+        return _refuse(given)
     command = _SUBCOMMANDS.get(given[1]) if len(given) > 1 else None
     return command(given[2:]) if command else job.inspect_job(given[1:])
-
-
-def _problem(given: list[str]) -> str:
-    if not given:
-        return "missing command: expected 'doctor' or 'explain'"
-    return f"unknown {'option' if given[0].startswith('-') else 'command'} {given[0]!r}: expected 'doctor' or 'explain'"
 
 
 def _meant(given: list[str]) -> str:
@@ -108,16 +102,16 @@ def _meant(given: list[str]) -> str:
     return " ".join(["doctor", subcommand, *given[1:]]) if subcommand else ""
 
 
-def _refuse(problem: str, meant: str) -> int:
-    print(f"antifreeze: error: {problem}", file=sys.stderr)
-    if meant:
-        print(f"hint: did you mean `antifreeze {meant}`?", file=sys.stderr)
+def _refuse(given: list[str]) -> int:
+    if given:
+        kind = "option" if given[0].startswith("-") else "command"
+        problem = f"unknown {kind} {given[0]!r}: expected 'doctor' or 'explain'"
     else:
-        print(
-            "hint: use `antifreeze doctor PID` for a running job, `antifreeze doctor check` for a script",
-            file=sys.stderr,
-        )
-    print(f"\n{SYNOPSIS}", file=sys.stderr)
+        problem = "missing command: expected 'doctor' or 'explain'"
+    meant = _meant(given)
+    hint = "use `antifreeze doctor PID` for a running job, `antifreeze doctor check` for a script"
+    hint = f"did you mean `antifreeze {meant}`?" if meant else hint
+    print(f"antifreeze: error: {problem}\nhint: {hint}\n\n{SYNOPSIS}", file=sys.stderr)
     return COULD_NOT
 
 

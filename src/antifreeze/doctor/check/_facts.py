@@ -59,11 +59,12 @@ class Facts:
 def read_facts(root: Path = Path("/")) -> Facts:
     """Return the facts of this machine, without importing or starting anything."""
     size, free = _space(_SHM)
+    soft_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return Facts(
         shm_nbytes=size,
         shm_free_nbytes=free,
         shm_stale_nbytes=_stale(_SHM, root / "proc"),
-        open_files=_open_files(),
+        open_files=_UNLIMITED if soft_limit == resource.RLIM_INFINITY else soft_limit,
         memory_nbytes=_memory(root),
         machine_cores=os.cpu_count() or 1,
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
@@ -103,11 +104,6 @@ def _stale(shm: Path, proc: Path) -> int:
     except OSError:  # it was removed meanwhile, or is not readable
         return nbytes
     return nbytes
-
-
-def _open_files() -> int:
-    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return _UNLIMITED if soft == resource.RLIM_INFINITY else soft
 
 
 def _memory(root: Path) -> int | None:

@@ -144,30 +144,19 @@ _FUNCTIONS = (
     _functions(r"jax\.(numpy|random|lax|nn|image|scipy)\.[\w.]+", "JAX"),
     _functions(r"jax\.(device_put|devices|jit|grad|value_and_grad|vmap|pmap)", "JAX"),
     _functions(
-        r"tensorflow\.(config|train|compat|io\.gfile|dtypes|logging|autograph|debugging)\.[\w.]+",
+        r"tensorflow\.((config|train|compat|io\.gfile|dtypes|logging|autograph|debugging)\.[\w.]+"
+        r"|function|Module|TensorSpec|TensorShape|py_function|device|GradientTape)",
         "TensorFlow",
         runs=False,
     ),
-    _functions(
-        r"tensorflow\.(function|Module|TensorSpec|TensorShape|py_function|device|GradientTape)",
-        "TensorFlow",
-        runs=False,
-    ),
-    _functions(r"tensorflow\.data\.[\w.]+|tensorflow_datasets\.load", "TensorFlow", "tensorflow"),
-    _functions(r"tensorflow\.[\w.]+", "TensorFlow", "tensorflow"),
+    _functions(r"tensorflow\.[\w.]+|tensorflow_datasets\.load", "TensorFlow", "tensorflow"),
     _functions(r"lance\.(dataset|write_dataset)", "Lance", "lance"),
     _functions(r"deltalake\.(DeltaTable|write_deltalake)", "delta-rs", "deltalake"),
     _functions(r"datafusion\.SessionContext", "DataFusion", "datafusion", runs=False),
 )
-_ROOTS_NAMES = """
-polars duckdb faiss xgboost lightgbm sklearn jax tensorflow tensorflow_datasets lance deltalake datafusion
-"""
-_ROOTS = frozenset(_ROOTS_NAMES.split())
 NUMBA = "Numba"
 
 
 def function_named(name: str) -> Functions | None:
     """Return what is known of a function by its full name."""
-    if name.partition(".")[0] not in _ROOTS:
-        return None
     return next((functions for functions in _FUNCTIONS if functions.names.match(name)), None)

@@ -18,12 +18,14 @@ from antifreeze.doctor.check._script import (
     Script,
     calls_in,
     in_scope,
+    is_none,
     keyword,
+    number,
     parameters,
     self_attribute,
     targets_of,
+    text,
 )
-from antifreeze.doctor.check._values import is_none, number, text
 
 _ORDER = (
     "dataset batch_size shuffle sampler batch_sampler num_workers collate_fn pin_memory drop_last timeout "

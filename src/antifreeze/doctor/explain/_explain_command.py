@@ -69,14 +69,6 @@ class Topic:
     text: str
     """The section, as Markdown, without its heading."""
 
-    @property
-    def summary(self) -> str:
-        """The first sentence of the section, for the list of topics."""
-        if self.kind is Kind.SYMPTOM:
-            return self.title
-        paragraph = " ".join(self.text.strip().split("\n\n")[0].split())
-        return re.split(r"(?<=[.:]) ", paragraph)[0].rstrip(":")
-
 
 def read_topics() -> dict[str, Topic]:
     """Return all topics of the installed page, by name, in the order of the page."""
@@ -128,13 +120,12 @@ def main(arguments: list[str]) -> int:
     topic = _find(name, topics)
     if topic is None:
         return _refuse(name, topics)
-    print("\n".join(_section(part, paper) for part in (topic, *_behind(topic, topics))), end="")
+    sections = []
+    for part in (topic, *_behind(topic, topics)):
+        title = "".join(f"{paper.bold(line)}\n" for line in textwrap.wrap(part.title, paper.width))
+        sections.append(f"{title}\n{_laid_out(part.text, paper)}")
+    print("\n".join(sections), end="")
     return EXPLAINED
-
-
-def _section(topic: Topic, paper: Paper) -> str:
-    title = "".join(f"{paper.bold(line)}\n" for line in textwrap.wrap(topic.title, paper.width))
-    return f"{title}\n{_laid_out(topic.text, paper)}"
 
 
 def _find(name: str, topics: dict[str, Topic]) -> Topic | None:
@@ -168,7 +159,9 @@ def _list(topics: dict[str, Topic], paper: Paper) -> str:
 def _entry(topic: Topic, paper: Paper) -> str:
     if topic.kind is Kind.SYMPTOM:
         return f"  {topic.name}\n"
-    summary = _laid_out(topic.summary, replace(paper, width=paper.width - _INDENT)).strip()
+    paragraph = " ".join(topic.text.strip().split("\n\n")[0].split())
+    first = re.split(r"(?<=[.:]) ", paragraph)[0].rstrip(":")
+    summary = _laid_out(first, replace(paper, width=paper.width - _INDENT)).strip()
     return f"  {topic.name}\n{textwrap.indent(summary, ' ' * _INDENT)}\n"
 
 

@@ -169,7 +169,9 @@ def _without_fork(source: SourceLines) -> str:
 
 def _without_sigchld(source: SourceLines) -> str:
     lines = source.lines
-    for block in _blocks(source.tree):
+    names = ("body", "orelse", "finalbody")
+    blocks = [getattr(node, name, None) for node in ast.walk(source.tree) for name in names]
+    for block in (block for block in blocks if isinstance(block, list)):
         for node in block:
             if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and _is_alone(node, lines)):
                 continue
@@ -182,14 +184,6 @@ def _without_sigchld(source: SourceLines) -> str:
                 if len(block) == 1:
                     lines[rows[0]] = f"{indent}pass{source.end}"
     return "".join(lines)
-
-
-def _blocks(tree: ast.Module) -> Iterator[list[ast.stmt]]:
-    for node in ast.walk(tree):
-        for name in ("body", "orelse", "finalbody"):
-            block = getattr(node, name, None)
-            if isinstance(block, list):
-                yield block
 
 
 def _is_alone(node: ast.stmt, lines: list[str]) -> bool:

@@ -79,9 +79,8 @@ def where_time_goes(jobs: Iterable[tuple[Job, ProcessActivity]], workers: Iterab
     for job, trainer in jobs:
         if trainer.last.frames:
             counts = Counter(doing.value for doing in trainer.doings)
-            parts = ", ".join(
-                f"{what} ({count} of {len(trainer.doings)} snapshots)" for what, count in counts.most_common(2)
-            )
+            total = len(trainer.doings)
+            parts = ", ".join(f"{what} ({count} of {total} snapshots)" for what, count in counts.most_common(2))
             yield f"{name_of(job)} {parts}{_lines([trainer])}"
     working = [worker for worker in workers if not worker.always(Doing.IDLE)]
     if working:
@@ -139,7 +138,7 @@ def more_lines(seen: Observation, process: Process, cause: Cause) -> tuple[str, 
 
 def last_threads(process: Process) -> tuple[Stack, ...]:
     """Return the threads in the user's code that a finished program waits for."""
-    at_end = has_frame(process.frames[:3], "/threading.py", frozenset({"_shutdown"}))
+    at_end = has_frame(process.frames[:3], "/threading.py", "_shutdown")
     others = (stack for stack in process.stacks if stack.tid != process.pid)
     return tuple(stack for stack in others if at_end and any(is_user(frame) for frame in stack.frames))
 

@@ -25,8 +25,10 @@ def as_text(diagnosis: Diagnosis, fixes: tuple[Fix, ...], paper: Paper) -> str:
     head = paper.wrap(f"{diagnosis.verdict.value.upper()}: {diagnosis.summary}")
     parts = [head.replace(diagnosis.verdict.value.upper(), shade(diagnosis.verdict.value.upper()), 1)]
     if diagnosis.suspects:
-        parts.append(_suspect(diagnosis.suspects[0], paper))
-        parts.append(_what_to_do(diagnosis.suspects[0], fixes, paper))
+        first = diagnosis.suspects[0]
+        lines = "".join(paper.wrap(line, "  - ", "    ") for line in first.finding.evidence_lines)
+        cause = f"{paper.bold('cause')}     {first.cause.value} ({first.confidence.value})"
+        parts += [f"{cause}\n{paper.bold('evidence')}\n{lines}", _what_to_do(first, fixes, paper)]
     others = diagnosis.suspects[1:_MAX_SUSPECTS]
     if others:
         parts.append(paper.bold("also") + "\n" + "".join(_row(suspect, paper) for suspect in others))
@@ -36,12 +38,6 @@ def as_text(diagnosis: Diagnosis, fixes: tuple[Fix, ...], paper: Paper) -> str:
     if diagnosis.notes:
         parts.append(paper.bold("seen") + "\n" + "".join(paper.wrap(note, "  ", "    ") for note in diagnosis.notes))
     return "\n".join(parts)
-
-
-def _suspect(suspect: Suspect, paper: Paper) -> str:
-    lines = "".join(paper.wrap(line, "  - ", "    ") for line in suspect.finding.evidence_lines)
-    head = f"{paper.bold('cause')}     {suspect.cause.value} ({suspect.confidence.value})\n"
-    return f"{head}{paper.bold('evidence')}\n{lines}"
 
 
 def _what_to_do(suspect: Suspect, fixes: tuple[Fix, ...], paper: Paper) -> str:

@@ -229,16 +229,11 @@ def _threads(pid: int, closely: bool, proc: Path) -> Iterator[Thread]:
             fd=seen.syscall_fd,
             target=seen.syscall_target.text,
             target_kind=seen.syscall_target.kind,
-            path=place.path,
-            mount=place.mount,
-            sectors=place.sectors,
             wakes=seen.wakes,
             cpu_s=_seconds(fields[11:13]),
             idle_s=max(0.0, now_s - ran_s) if now_s and ran_s else None,
-            limit_s=wait.limit_s,
-            shared=wait.shared,
-            owner=wait.owner,
-            libraries=wait.libraries,
+            **place._asdict(),
+            **wait._asdict(),
         )
 
 

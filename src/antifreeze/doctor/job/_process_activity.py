@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from antifreeze.diagnosis import Cause, Evidence, Finding, Frame, Target, find_cause, is_user
-from antifreeze.doctor.job._observation import Observation, Process
+from antifreeze.doctor.job._observation import Observation, Process, Thread
 from antifreeze.doctor.job._roles import Doing, doing, has_frame, in_worker, was_forked
 
 STUCK_GRACE_S = 5.5
@@ -57,12 +57,14 @@ def activity_of(seen: Observation, pid: int, without: Sequence[int] = ()) -> Pro
     looked_s = times[-1] - times[0]
     cpu_s, moved_bytes = _gains(seen, _family(seen, pid, without))
     share = cpu_s / looked_s if looked_s else 0.0
-    wakes = looks[-1].main.wakes - looks[0].main.wakes
+    main = looks[-1].main
+    wakes = main.wakes - looks[0].main.wakes
     is_often_woken = wakes > _MAX_IDLE_WAKES + 3 * looked_s / _POLL_INTERVAL_S
     moves = share > _MAX_IDLE_CPU_SHARE or moved_bytes > 0 or is_often_woken
     moves = moves or len(_places(looks)) > 1 or _changes_samples(looks)
-    quiet_s = _quiet_s(looks, times)
-    is_answered = looks[-1].main.state == "D" and _is_disk_answering(looks, wakes, quiet_s)
+    begun_s = next(at_s for look, at_s in zip(looks, times, strict=True) if look.main.wakes == main.wakes)
+    quiet_s = max(times[-1] - begun_s, main.idle_s or 0.0)
+    is_answered = main.state == "D" and _is_disk_answering(looks, wakes, quiet_s)
     children = sum(process.parent == pid for process in seen.snapshots[-1].processes)
     evidence = _evidence(seen, looks, share=share, moved_bytes=moved_bytes, wakes=wakes, children=children)
     finding = find_cause(evidence)
@@ -76,7 +78,7 @@ def activity_of(seen: Observation, pid: int, without: Sequence[int] = ()) -> Pro
         evidence=evidence,
         finding=finding,
         moves=moves,
-        still_s=0.0 if moves else max(looked_s, looks[-1].main.idle_s or 0.0),
+        still_s=0.0 if moves else max(looked_s, main.idle_s or 0.0),
         quiet_s=quiet_s,
     )
 
@@ -85,12 +87,6 @@ def _is_disk_answering(looks: Sequence[Process], wakes: int, quiet_s: float) -> 
     """True if the disk woke the process recently, or serves other processes meanwhile."""
     counts = {look.main.sectors for look in looks if look.main.mount == looks[-1].main.mount} - {0}
     return (wakes > 0 and quiet_s < STUCK_GRACE_S) or (len(counts) > 1 and quiet_s < _DISK_READ_GRACE_S)
-
-
-def _quiet_s(looks: Sequence[Process], times: Sequence[float]) -> float:
-    main = looks[-1].main
-    begun_s = next(at_s for look, at_s in zip(looks, times, strict=True) if look.main.wakes == main.wakes)
-    return max(times[-1] - begun_s, main.idle_s or 0.0)
 
 
 def _evidence(
@@ -131,7 +127,9 @@ def is_never_woken(looks: Sequence[Process], parent: Process | None = None) -> b
     last = looks[-1]
     main = last.main
     if not (last.frames or main.syscall or main.wchan):
-        return _lacks_threads(last, parent)
+        # The only sign where nothing else can be read: its parent has threads of a pool, and it has none.
+        pools = [thread for thread in parent.threads if thread.name.startswith(_POOLS)] if parent else []
+        return len(last.threads) == 1 and bool(pools)
     if main.wakes - looks[0].main.wakes > _MAX_IDLE_WAKES:
         return False
     if any(look.main.syscall != "futex" and "futex" not in look.main.wchan for look in looks):
@@ -141,20 +139,13 @@ def is_never_woken(looks: Sequence[Process], parent: Process | None = None) -> b
     is_shared = main.shared or has_frame(last.frames[:2], "/multiprocessing/synchronize.py")
     if is_shared or (main.limit_s is not None and math.isfinite(main.limit_s)):
         return False
-    # A thread that is new, or did anything meanwhile, may release it.
-    before = {thread.tid: thread for thread in looks[0].threads}
-    others = [thread for thread in last.threads if thread.tid != last.pid]
-    if any(now.tid not in before for now in others):
-        return False
-    return not any(
-        now.wakes - before[now.tid].wakes > _MAX_IDLE_WAKES or now.cpu_s > before[now.tid].cpu_s for now in others
-    )
+    return not any(_has_moved(looks[0], thread) for thread in last.threads if thread.tid != last.pid)
 
 
-def _lacks_threads(process: Process, parent: Process | None) -> bool:
-    """True if its parent has threads of a pool, and it has none: the only sign where nothing else can be read."""
-    pools = [thread for thread in parent.threads if thread.name.startswith(_POOLS)] if parent else []
-    return len(process.threads) == 1 and bool(pools)
+def _has_moved(before: Process, now: Thread) -> bool:
+    """True if a thread did anything between two snapshots; a new one did."""
+    then = next((thread for thread in before.threads if thread.tid == now.tid), None)
+    return then is None or now.wakes - then.wakes > _MAX_IDLE_WAKES or now.cpu_s > then.cpu_s
 
 
 def _changes_samples(looks: Sequence[Process]) -> bool:
@@ -170,7 +161,7 @@ def _places(looks: Sequence[Process]) -> set[tuple[Frame, ...]]:
 
 def _is_starting(process: Process) -> bool:
     frames = process.frames
-    if has_frame(frames, "/torch/utils/data/_utils/worker.py", frozenset({"_worker_loop"})):
+    if has_frame(frames, "/torch/utils/data/_utils/worker.py", "_worker_loop"):
         return False
     return has_frame(frames, "/multiprocessing/spawn.py") or has_frame(frames, "/multiprocessing/forkserver.py")
 

@@ -27,10 +27,10 @@ _COLLECTIVE = ("/torch/distributed/distributed_c10d.py", "/torch/distributed/c10
 _BACKWARD = "/torch/autograd/graph.py"
 _LOADER = "/torch/utils/data/dataloader.py"
 _WORKER = "/torch/utils/data/_utils/worker.py"
-_FROM_WORKERS = frozenset({"_try_get_data", "_get_data"})
 _SHUTDOWN_FUNCTIONS = frozenset(
     {"_shutdown_workers", "_exit_function", "join", "_shutdown", "_wait_for_tstate_lock", "__del__"}
 )
+_SHUTDOWN_FILES = ("/multiprocessing/", "/threading.py", _LOADER)
 _LAUNCHERS = (
     "/torch/multiprocessing/spawn.py",
     "/torch/distributed/elastic/",
@@ -59,7 +59,7 @@ class Job:
     rank: int | None
 
 
-def has_frame(frames: tuple[Frame, ...], file: str, functions: frozenset[str] = frozenset()) -> bool:
+def has_frame(frames: tuple[Frame, ...], file: str, *functions: str) -> bool:
     """True if one of the frames is in this file, and in one of these functions if there are any."""
     return any(file in frame.file and (not functions or frame.function in functions) for frame in frames)
 
@@ -70,19 +70,22 @@ def doing(process: Process) -> Doing:
     if not frames:
         return Doing.UNKNOWN
     called = tuple(itertools.takewhile(lambda frame: not is_user(frame), frames))  # by the user's innermost line
-    if has_frame(frames, _WORKER, frozenset({"_worker_loop"})) or is_our_worker(process):
-        return Doing.IDLE if _is_idle(frames) else Doing.OWN
+    if has_frame(frames, _WORKER, "_worker_loop") or is_our_worker(process):
+        # One that waits for its next task called nothing but queues and channels.
+        above = in_worker(frames)
+        is_idle = all(is_standard(f) or is_ours(f) or "/torch/multiprocessing/" in f.file for f in above)
+        return Doing.IDLE if above and is_idle else Doing.OWN
     if any(frame.file.endswith(_COLLECTIVE) for frame in called):
         return Doing.COLLECTIVE
     if has_frame(called, _BACKWARD) and process.rank is not None:  # where ranks exchange their gradients
         return Doing.COLLECTIVE
-    if has_frame(called, _LOADER, _FROM_WORKERS) or any(part in f.file for f in called for part in _OURS_WAITING):
+    if has_frame(called, _LOADER, "_try_get_data", "_get_data"):
         return Doing.DATA
-    if has_frame(called, "/multiprocessing/popen_") and has_frame(
-        called, "/multiprocessing/process.py", frozenset({"start"})
-    ):
+    if any(part in frame.file for frame in called for part in _OURS_WAITING):
+        return Doing.DATA
+    if has_frame(called, "/multiprocessing/popen_") and has_frame(called, "/multiprocessing/process.py", "start"):
         return Doing.STARTS
-    if _is_shutting_down(called):
+    if any(f.function in _SHUTDOWN_FUNCTIONS and any(part in f.file for part in _SHUTDOWN_FILES) for f in called):
         return Doing.ENDS
     if has_frame(called, "/multiprocessing/pool.py") or has_frame(called, "/concurrent/futures/process.py"):
         return Doing.DATA
@@ -103,30 +106,28 @@ def is_worker(process: Process) -> bool:
         return False
     return (
         has_frame(process.frames, _WORKER)
-        or has_frame(process.frames, "/multiprocessing/process.py", frozenset({"_bootstrap"}))
+        or has_frame(process.frames, "/multiprocessing/process.py", "_bootstrap")
         or "--multiprocessing-fork" in process.command
     )
 
 
 def is_helper(process: Process) -> bool:
     """True if it only serves the other processes: a resource tracker, a manager of shared memory, a fork server."""
-    if process.name.startswith(("af-forkserver", "af-modules", "af-template")) or has_frame(
-        process.frames, "/multiprocessing/resource_tracker.py"
-    ):
+    is_tracker = has_frame(process.frames, "/multiprocessing/resource_tracker.py")
+    if is_tracker or process.name.startswith(("af-forkserver", "af-modules", "af-template")):
         return True
     words = " ".join(process.command)
     if not any(helper in words for helper in _HELPERS):
         return False
     # A fork of a fork server has the same command line.
-    return not has_frame(process.frames, "/multiprocessing/forkserver.py", frozenset({"_serve_one"}))
+    return not has_frame(process.frames, "/multiprocessing/forkserver.py", "_serve_one")
 
 
 def was_forked(process: Process, parent: Process | None) -> bool:
     """True if it was forked from its parent, with everything that the parent had in use."""
     if process.frames:
-        return has_frame(process.frames, "/multiprocessing/popen_fork.py", frozenset({"_launch"})) or has_frame(
-            process.frames, "/multiprocessing/context.py", frozenset({"_Popen"})
-        )
+        is_launched = has_frame(process.frames, "/multiprocessing/popen_fork.py", "_launch")
+        return is_launched or has_frame(process.frames, "/multiprocessing/context.py", "_Popen")
     return parent is not None and bool(process.command) and process.command == parent.command and not is_helper(parent)
 
 
@@ -164,15 +165,13 @@ def _is_launcher(process: Process) -> bool:
 
 def _trainer_of(process: Process, by_pid: dict[int, Process], trainers: set[int]) -> int | None:
     """Return the trainer that a worker belongs to: the nearest one above it."""
-    if process.pid in trainers or not (is_worker(process) or _is_copy(process, by_pid.get(process.parent))):
+    parent = by_pid.get(process.parent)
+    # Where no Python lines are visible, a worker looks like a copy: older torch does not name its workers.
+    is_blind = parent is not None and not parent.frames and not process.frames
+    is_copy = is_blind and not is_helper(process) and was_forked(process, parent)
+    if process.pid in trainers or not (is_worker(process) or is_copy):
         return None
     return next((pid for pid in _ancestors(process, by_pid) if pid in trainers), None)
-
-
-def _is_copy(process: Process, parent: Process | None) -> bool:
-    """True if it looks like a worker where no Python lines are visible: older torch does not name its workers."""
-    blind = parent is not None and not parent.frames and not process.frames
-    return blind and not is_helper(process) and was_forked(process, parent)
 
 
 def _ancestors(process: Process, by_pid: dict[int, Process]) -> list[int]:
@@ -191,17 +190,3 @@ def in_worker(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
         if is_ours_working or (_WORKER in frame.file and frame.function == "_worker_loop"):
             return frames[:i]
     return frames
-
-
-def _is_idle(frames: tuple[Frame, ...]) -> bool:
-    """True if a worker's loop waits for its next task: it called nothing but queues and channels."""
-    above = in_worker(frames)
-    return bool(above) and all(is_standard(f) or is_ours(f) or "/torch/multiprocessing/" in f.file for f in above)
-
-
-def _is_shutting_down(called: tuple[Frame, ...]) -> bool:
-    return any(
-        frame.function in _SHUTDOWN_FUNCTIONS
-        and any(part in frame.file for part in ("/multiprocessing/", "/threading.py", _LOADER))
-        for frame in called
-    )

@@ -105,8 +105,13 @@ def _judge_part(seen: Observation, job: Job, *, several: bool) -> _Part:
     trainer = activity_of(seen, job.trainer, job.workers)
     if trainer.finding.cause in (Cause.STOPPED, Cause.TRACED):
         return _judge_trainer(seen, job, trainer)
-    if seen.machine.group.waits and (part := _judge_out_of_memory(seen, job, trainer)):
-        return part
+    if seen.machine.group.waits:  # a process that waits for memory: the others soon will, too
+        workers = _running(seen, job)
+        starved = {pid: worker for pid, worker in workers.items() if worker.finding.cause is Cause.OUT_OF_MEMORY}
+        if starved:
+            return _judge_workers(seen, job, trainer, starved)
+        if trainer.finding.cause is Cause.OUT_OF_MEMORY:
+            return _judge_trainer(seen, job, trainer)
     waits = trainer.always(Doing.DATA, Doing.STARTS, Doing.ENDS)
     blind = trainer.always(Doing.UNKNOWN) and not trainer.moves and bool(job.workers)
     if (waits or blind) and not _batches_come(seen, job, trainer):
@@ -149,32 +154,20 @@ def _judge_without_batches(seen: Observation, job: Job, trainer: ProcessActivity
             suspect = _lost_batch(seen, job, trainer, len(workers))
             return _Part(job, Verdict.STUCK, trainer, (suspect,), seen.snapshots[-1].at_s > seen.snapshots[0].at_s)
         return _judge_trainer(seen, job, trainer)
-    rows = _rows(seen, job, busy)
-    verdict, sure = rows[0][0], rows[0][1]
-    moving = [row for row in rows if row[0] is not Verdict.STUCK]
-    if verdict is Verdict.STUCK and moving and rows[0][2].cause is Cause.LOCK:
-        verdict, sure = Verdict.SLOW, False  # the worker that makes progress may hold the lock
-    return _Part(job, verdict, trainer, tuple(row[2] for row in rows), sure)
+    return _judge_workers(seen, job, trainer, busy)
 
 
-def _judge_out_of_memory(seen: Observation, job: Job, trainer: ProcessActivity) -> _Part | None:
-    """Judge a job in which a process waits for memory: the others soon will, too."""
-    workers = {
-        pid: worker for pid, worker in _running(seen, job).items() if worker.finding.cause is Cause.OUT_OF_MEMORY
-    }
-    if not workers:
-        return _judge_trainer(seen, job, trainer) if trainer.finding.cause is Cause.OUT_OF_MEMORY else None
-    rows = _rows(seen, job, workers)
-    return _Part(job, rows[0][0], trainer, tuple(row[2] for row in rows), rows[0][1])
-
-
-def _rows(seen: Observation, job: Job, workers: dict[int, ProcessActivity]) -> list[tuple[Verdict, bool, Suspect]]:
-    """Return workers as suspects, each with its verdict and its certainty, the worst first."""
+def _judge_workers(seen: Observation, job: Job, trainer: ProcessActivity, workers: dict[int, ProcessActivity]) -> _Part:
+    """Judge a training process by the workers that hold it up, the worst first."""
     rows = []
     for pid, worker in workers.items():
         suspect = _suspect(seen, worker, name_of(job, worker=job.workers.index(pid), pid=pid))
         rows.append((*_verdict(seen, worker, suspect.cause), suspect))
-    return sorted(rows, key=lambda row: (_ORDER.index(row[0]), -row[2].still_s))
+    rows.sort(key=lambda row: (_ORDER.index(row[0]), -row[2].still_s))
+    verdict, sure, first = rows[0]
+    if verdict is Verdict.STUCK and first.cause is Cause.LOCK and any(row[0] is not Verdict.STUCK for row in rows):
+        verdict, sure = Verdict.SLOW, False  # the worker that makes progress may hold the lock
+    return _Part(job, verdict, trainer, tuple(row[2] for row in rows), sure)
 
 
 def _running(seen: Observation, job: Job) -> dict[int, ProcessActivity]:
@@ -245,7 +238,11 @@ def _lost_batch(seen: Observation, job: Job, trainer: ProcessActivity, num_worke
     if cause is Cause.SHARED_MEMORY:
         free = f"{machine.shm_free_nbytes / 1e6:,.0f} MB"
         lines.append(f"size of /dev/shm: {machine.shm_nbytes / 1e6:,.0f} MB, {free} of them free")
-    lines += [*more_lines(seen, trainer.last, cause), *_files_of_workers(seen, job)]
+    lines += more_lines(seen, trainer.last, cause)
+    for process in seen.snapshots[-1].processes:  # a worker at its limit of open files cannot send a batch
+        if process.pid in job.workers:
+            who = name_of(job, worker=job.workers.index(process.pid), pid=process.pid)
+            lines += descriptor_lines(process, f"{who} has")
     words = _KILLED_WORKER if cause is Cause.OUT_OF_MEMORY else ""
     return Suspect(
         pid=trainer.last.pid,
@@ -283,14 +280,6 @@ def _signs(cause: Cause, machine: Machine, trainer: Process) -> Iterator[str]:
         yield f"a thread that sends batches printed: {machine.last_error}"
     elif machine.shm_failed:
         yield f"empty files of shared memory in /dev/shm: {machine.shm_failed}"
-
-
-def _files_of_workers(seen: Observation, job: Job) -> Iterator[str]:
-    """Yield which workers have reached their limit of open files: then a batch cannot be sent."""
-    for process in seen.snapshots[-1].processes:
-        if process.pid in job.workers:
-            who = name_of(job, worker=job.workers.index(process.pid), pid=process.pid)
-            yield from descriptor_lines(process, f"{who} has")
 
 
 def _workers(num_workers: int) -> str:

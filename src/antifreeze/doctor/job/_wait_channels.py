@@ -13,7 +13,6 @@ import struct
 import time
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,9 +36,8 @@ _PATH_SECOND = re.compile(r"openat2?|newfstatat|statx|faccessat2?|readlinkat|ren
 _UNLIMITED = ("read", "recvfrom", "recvmsg", "accept", "accept4", "wait4", "pause")
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """What is known about a wait beyond its system call."""
+class Wait(NamedTuple):
+    """What is known about a wait beyond its system call: fields of a ``Thread``."""
 
     limit_s: float | None = None
     shared: bool = False
@@ -56,7 +54,7 @@ class Mapped(NamedTuple):
 
 
 class FileTarget(NamedTuple):
-    """A file, the mount it is on, and the sectors its disk has read and written; 0 where the kernel does not say."""
+    """A file, the mount it is on, and the sectors its disk has read and written: fields of a ``Thread``."""
 
     path: str = ""
     mount: str = ""

@@ -1,22 +1,17 @@
-"""The registry: every rule of ``antifreeze doctor check``. A module holds one rule, or rules that share one search."""
+"""The registry of ``antifreeze doctor check``. A module holds one rule, or rules that share a search or a reason."""
 
 from antifreeze.doctor.check._rule import MachineRule, ScriptRule
 from antifreeze.doctor.check.rules import (
-    endless_retry,
+    endless_waits,
     forked_library,
     forked_workers,
     large_lists,
     loader_arguments,
     machine_limits,
-    main_guard,
-    no_timeout,
-    none_sample,
-    not_picklable,
     pickled_state,
-    same_random,
     sample_endings,
-    sharding,
-    sigchld_ignored,
+    spawned_workers,
+    worker_copies,
 )
 
 SCRIPT_RULES: tuple[ScriptRule, ...] = (
@@ -25,18 +20,18 @@ SCRIPT_RULES: tuple[ScriptRule, ...] = (
     forked_workers.forked_openmp,
     forked_workers.cuda_in_worker,
     forked_workers.tokenizers_parallelism,
-    sigchld_ignored.in_script,
-    endless_retry.endless_retry,
-    no_timeout.no_timeout,
+    endless_waits.sigchld_ignored,
+    endless_waits.endless_retry,
+    endless_waits.no_timeout,
     sample_endings.exit_in_worker,
     sample_endings.stop_iteration,
     sample_endings.local_error,
     sample_endings.not_data,
-    sharding.duplicates,
-    same_random.same_random,
-    none_sample.none_sample,
-    main_guard.main_guard,
-    not_picklable.not_picklable,
+    worker_copies.duplicates,
+    worker_copies.same_random,
+    sample_endings.none_sample,
+    spawned_workers.main_guard,
+    spawned_workers.not_picklable,
     large_lists.python_list,
     loader_arguments.needs_workers,
     loader_arguments.batch_size_1,
@@ -48,7 +43,7 @@ MACHINE_RULES: tuple[MachineRule, ...] = (
     machine_limits.few_files,
     machine_limits.little_memory,
     machine_limits.many_threads,
-    sigchld_ignored.inherited,
+    endless_waits.sigchld_inherited,
 )
 
 __all__ = ["MACHINE_RULES", "SCRIPT_RULES"]

@@ -6,8 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from antifreeze.doctor.check._rule import ScriptContext, Violation, Weight, rule
-from antifreeze.doctor.check._script import Script, calls_in, keyword
-from antifreeze.doctor.check._values import number, text
+from antifreeze.doctor.check._script import Script, calls_in, keyword, number, text
 
 _SWITCH = "TOKENIZERS_PARALLELISM"
 _ON = ("true", "1", "on", "yes")

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from antifreeze.doctor.check._facts import Facts
 from antifreeze.doctor.check._loaders import DatasetClass
 from antifreeze.doctor.check._rule import ScriptContext, Violation, Weight, rule
-from antifreeze.doctor.check._script import Function, Script, assigned, calls_in, keyword, self_name
-from antifreeze.doctor.check._values import number, text
+from antifreeze.doctor.check._script import Function, Script, assigned, calls_in, keyword, number, self_name, text
 
 _MANY_RECORDS = 100_000
 """Records that are reported when there are workers."""

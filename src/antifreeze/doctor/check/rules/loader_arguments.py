@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from antifreeze.doctor.check._facts import Facts
 from antifreeze.doctor.check._loaders import DatasetClass, Loader
 from antifreeze.doctor.check._rule import ScriptContext, Violation, Weight, rule
-from antifreeze.doctor.check._script import Script
-from antifreeze.doctor.check._values import is_true, number
+from antifreeze.doctor.check._script import Script, is_true, number
 
 _MANY_BATCHES = 100_000
 """Batches of one sample that are reported even without workers."""

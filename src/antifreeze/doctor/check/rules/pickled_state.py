@@ -25,8 +25,8 @@ from antifreeze.doctor.check._script import (
     self_attribute,
     self_name,
     targets_of,
+    text,
 )
-from antifreeze.doctor.check._values import text
 
 _FILES = """
 open io.open codecs.open gzip.open bz2.open lzma.open os.open h5py.File zipfile.ZipFile tarfile.open tarfile.TarFile

@@ -1,4 +1,4 @@
-"""``main-guard``: workers that are new interpreters import the script, and must not start it again."""
+"""``main-guard`` and ``not-picklable``: workers that are new interpreters import the script and unpickle objects."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import ast
 from collections.abc import Iterator
 
 from antifreeze.doctor.check._rule import ScriptContext, Violation, Weight, rule
-from antifreeze.doctor.check._script import Script, in_scope
+from antifreeze.doctor.check._script import Script, in_scope, self_name
 
 _RUNS = {"fit", "validate", "test", "predict", "train", "evaluate"}
 _TAKES = {"enumerate", "iter", "next", "list", "tuple", "sum", "zip", "map"}
+_ARGUMENTS = ("collate_fn", "worker_init_fn", "dataset")
 
 
 @rule(
@@ -65,9 +66,8 @@ def _reads(script: Script, node: ast.AST, names: set[str], calls: set[int], read
     name = script.name(node.func)
     method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
     arguments = [*node.args, *(k.value for k in node.keywords)]
-    if name in readers or (
-        (name in _TAKES or method in _RUNS) and any(_mentions(a, script, names, calls) for a in arguments)
-    ):
+    reads = (name in _TAKES or method in _RUNS) and any(_mentions(a, script, names, calls) for a in arguments)
+    if name in readers or reads:
         yield node
 
 
@@ -83,3 +83,33 @@ def _readers(script: Script, names: set[str], calls: set[int]) -> set[str]:
         if more <= found:
             return found
         found |= more
+
+
+@rule("not-picklable", Weight.ERROR, "It cannot be pickled, and these workers are not forked.", section="notpicklable")
+def not_picklable(context: ScriptContext) -> Iterator[Violation]:
+    """Find lambdas and inner functions in datasets and in the arguments of loaders."""
+    for dataset in context.datasets:
+        pickles = any(loader.has_workers and loader.can_spawn for loader in dataset.loaders)
+        if not pickles or "__getstate__" in dataset.methods:
+            continue
+        for name, (value, function) in dataset.initial_values().items():
+            if isinstance(value, ast.Lambda):
+                problem = f"{self_name(function)}.{name} is a lambda."
+                yield Violation(value, problem, "make it a function at module level, or a method")
+    yield from _in_arguments(context)
+
+
+def _in_arguments(context: ScriptContext) -> Iterator[Violation]:
+    script = context.script
+    definitions = (n for n in ast.walk(script.tree) if isinstance(n, ast.FunctionDef | ast.ClassDef))
+    inner = {n.name for n in definitions if script.is_local(n)} - script.functions.keys()
+    for loader in context.pickling_loaders:
+        for argument in _ARGUMENTS:
+            given = loader.arguments.get(argument)
+            for node in ast.walk(given) if given is not None else ():
+                what = "a lambda" if isinstance(node, ast.Lambda) else ""
+                if isinstance(node, ast.Name) and node.id in inner:
+                    what = f"{node.id}, which is defined inside a function"
+                if what:
+                    change = "define it at module level, with a name"
+                    yield Violation(node, f"{argument} is or contains {what}.", change)
