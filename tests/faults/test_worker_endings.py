@@ -721,9 +721,10 @@ def test_a_keeper_that_fails_again_and_again_says_so(monkeypatch: pytest.MonkeyP
 
 def test_an_interpreter_that_stands_still_is_an_error(run: Run, tmp_path: Path) -> None:
     """A disk that is dead, a hook that waits: nobody waits for it for ever."""
-    found = run(NURSERY.format(folder=str(tmp_path), does="time.sleep(1000)")).line()
+    trainer = run(NURSERY.format(folder=str(tmp_path), does="time.sleep(1000)"))
 
-    assert found == "sleeping the fork server did not answer 3 times; the last one sleeps"
+    assert trainer.line() == "sleeping the fork server did not answer 3 times; the last one sleeps"
+    assert trainer.wait() == 0  # a kill now would leave the last one, which sleeps before a line of ours has run
 
 
 def test_an_interpreter_that_stands_still_once_is_replaced(run: Run, tmp_path: Path) -> None:
