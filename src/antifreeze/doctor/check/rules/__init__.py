@@ -6,7 +6,7 @@ from antifreeze.doctor.check.rules import (
     forked_library,
     forked_workers,
     large_lists,
-    loader_arguments,
+    loader_options,
     machine_limits,
     pickled_state,
     sample_endings,
@@ -33,9 +33,9 @@ SCRIPT_RULES: tuple[ScriptRule, ...] = (
     spawned_workers.main_guard,
     spawned_workers.not_picklable,
     large_lists.python_list,
-    loader_arguments.needs_workers,
-    loader_arguments.batch_size_1,
-    loader_arguments.many_workers,
+    loader_options.needs_workers,
+    loader_options.batch_size_1,
+    loader_options.many_workers,
 )
 MACHINE_RULES: tuple[MachineRule, ...] = (
     machine_limits.small_shm,
