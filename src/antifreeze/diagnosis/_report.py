@@ -258,7 +258,7 @@ def _sections(report: Report) -> Iterator[tuple[str, list[str]]]:
     if report.per_worker_load:
         yield "start", [f"each worker imports and loads for itself, because {report.per_worker_load}"]
     if report.carried:
-        yield "carried", [*report.carried[:_SHOWN], *_rest(len(report.carried), _SHOWN)]
+        yield "carried", [", ".join([*report.carried[:_SHOWN], *_rest(len(report.carried), _SHOWN)])]
     if report.worker_memory:
         yield "memory", [", ".join(map(_size, report.worker_memory))]
     if report.batch_nbytes:
