@@ -115,7 +115,7 @@ def watch(loader: str, what: str, options: argparse.Namespace) -> dict[str, Any]
     """CPU seconds a second of everything that is there only to notice faults, at 1,000 batches a second.
 
     supervisor: its thread, less the batches that it takes in and the tasks that it gives out while the trainer sleeps:
-    somebody has to do that. look: `PoolEpoch.look` in the trainer's thread, with the clock around it. fork server: its
+    somebody has to do that. look: `PoolEpoch.check` in the trainer's thread, with the clock around it. fork server: its
     process.
     notes: what workers write down about themselves, as the difference between batches with and without a board.
     """
@@ -127,7 +127,7 @@ def watch(loader: str, what: str, options: argparse.Namespace) -> dict[str, Any]
     paced(iterator, 1.0)
     supervisor = next(thread for thread in threading.enumerate() if thread.name == "antifreeze-supervisor")
     looking, work = Clock(supervisor, of_it=False), Clock(supervisor, of_it=True)
-    looking.attach(_pool_epoch.PoolEpoch, "look")
+    looking.attach(_pool_epoch.PoolEpoch, "check")
     for owner, name in ((_pool.Pool, "receive"), (_pool_epoch.PoolEpoch, "assign")):
         work.attach(owner, name)
     places = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from antifreeze.decode import Blocks, Rebatcher, Release
 from antifreeze.diagnosis import History
 from antifreeze.loaders._inline import InlineRunner
 from antifreeze.loaders._position import StreamingEpoch, StreamSettings
-from antifreeze.pool import Decide, Pool, PoolCache, PoolConfig, PoolRunner, PrefetchTuner, WorkerHandle
+from antifreeze.pool import Decide, Pool, PoolCache, PoolConfig, PoolRunner, PrefetchTuner, TaskSource, WorkerHandle
 from antifreeze.worker import Nothing, Result, Task, TaskContext, start_worker
 
 
@@ -65,8 +65,8 @@ class RowsProgram:
         return batch
 
 
-class RowTasks:
-    """One task for each batch that is cut from decoded rows."""
+class RowTasks(TaskSource):
+    """One task for each batch that is cut from decoded rows. Any worker can run any of them."""
 
     def __init__(
         self,
@@ -109,24 +109,11 @@ class RowTasks:
         value = self._delivery.sendable(rows.value, rows.start, rows.stop)
         return worker.packed(task, rows._replace(value=value, start=0, stop=rows.stop - rows.start, is_sent=True))
 
-    def came_back(self, task: Task, result: Result, slot: int) -> None:
-        """Rows do not depend on results."""
-
     def consume(self, result: Result) -> None:
         """Count the steps, and no longer the rows of those that are over."""
         self.num_over = result.step + 1
         while self._held and self._held[0][0] <= result.step:
             self._held.popleft()[1]()
-
-    def is_over(self, slot: int | None) -> bool:  # noqa: ARG002
-        """Rows are for any worker."""
-        return False
-
-    def give_up(self, slot: int) -> None:
-        """One row leads to no other."""
-
-    def begun_again(self, ends: Mapping[int, bytes]) -> None:
-        """Rows are sent with each task."""
 
     def name(self, task: Task, sample: str, position: int) -> str:  # noqa: ARG002
         """Return which row, or which rows, something is about, as text."""
