@@ -27,8 +27,7 @@ import pyarrow.parquet as pq
 from antifreeze.core import CorruptFile, SourceNotFound, UnreadableFile, open_regular
 from antifreeze.formats._chunks import ChunkField, FooterIndex, GroupChunks, decode
 from antifreeze.formats._leaves import plain
-from antifreeze.formats._pages import Chunk
-from antifreeze.formats._weights import LeafType
+from antifreeze.formats._pages import Chunk, LeafType
 
 # Nearly all footers fit, and a disk reads this much as fast as one byte.
 _TAIL_BYTES = 64 * 1024

@@ -72,6 +72,17 @@ class Page(NamedTuple):
         return self.encoding in (Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeafType:
+    """The properties of one leaf column in a schema."""
+
+    name: str
+    width: int | None
+    """Bytes of a value; None for byte strings."""
+    max_repetition: int
+    """0 unless the leaf lies in a list."""
+
+
 class Chunk(NamedTuple):
     """One column chunk, as a footer describes it."""
 
