@@ -37,6 +37,7 @@ LONG_FILES = (
     "test_hf_trainer.py",
     "test_accelerate.py",
     "test_ranks_torchrun.py",
+    "test_dataloader_patches.py",
     "test_dataloader_shards.py",
     "test_docs.py",
     "test_interrupts.py",
@@ -45,6 +46,8 @@ LONG_FILES = (
     "test_dataloader_scripts.py",
     "test_dataloader_start.py",
     "test_dataloader_resume.py",
+    "test_quiet_exits.py",
+    "test_bombs.py",
 )
 """These begin first, each in one process: otherwise, at the end, one core would wait for the last of them."""
 _passed = pytest.StashKey[bool]()
