@@ -141,10 +141,10 @@ def test_skipping_takes_time_linear_in_the_bytes() -> None:
 
     def taken_s(count: int) -> float:
         data = struct_bytes({1: [{1: b"x" * 60, 2: [{1: {1: {1: {1: 1}}}}]}] * count})
-        began_s = time.perf_counter()
+        began_s = time.thread_time()  # of this thread alone: what else the machine does must not matter
         CompactReader(data).skip(Wire.STRUCT)
-        return time.perf_counter() - began_s
+        return time.thread_time() - began_s
 
     small = min(taken_s(1000) for _ in range(3))
 
-    assert taken_s(16_000) < 16 * 10 * small
+    assert min(taken_s(16_000) for _ in range(3)) < 16 * 10 * small
