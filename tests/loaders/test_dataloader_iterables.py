@@ -20,7 +20,6 @@ import torch.utils.data as tud
 from beside_torch import HERE, PATIENCE_S, Streamed, die, once, ours
 
 import antifreeze as af
-from conftest import more
 
 # Workers get the classes of this module by value, so they import neither it nor pytest.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -42,7 +41,7 @@ def in_turn(length: int, num_workers: int, batch_size: int | None, drop_last: bo
 
 
 @pytest.mark.parametrize(("batch_size", "drop_last"), [(1, False), (3, False), (3, True), (None, False)])
-@pytest.mark.parametrize("num_workers", [2, *more(1, 3)])
+@pytest.mark.parametrize("num_workers", [2, *(pytest.param(n, marks=pytest.mark.more) for n in (1, 3))])
 def test_an_iterable_comes_in_turn(num_workers: int, batch_size: int | None, drop_last: bool) -> None:
     """One batch of each worker's share after the other, as in torch; a share that has ended is passed over."""
     for length in (0, 1, 22):
