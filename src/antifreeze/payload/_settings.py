@@ -12,10 +12,11 @@ import contextlib
 import enum
 import functools
 import io
+import itertools
 import logging
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import PurePath
 from types import BuiltinFunctionType, FunctionType, ModuleType, NoneType, SimpleNamespace, WrapperDescriptorType
 from typing import Any, NamedTuple
@@ -275,13 +276,22 @@ def _literals(name: str) -> frozenset[str]:
     scopes = {f"{each.name}.": each.body for each in body if isinstance(each, ast.ClassDef)}
     found: set[str] = set()
     for prefix, lines in {"": body, **scopes}.items():
-        for line in lines:
-            value = line.value if isinstance(line, ast.Assign | ast.AnnAssign) else None
-            if value is None or any(isinstance(node, ast.Call | ast.Name | ast.Attribute) for node in ast.walk(value)):
-                continue
-            names = [node for node in ast.walk(line) if isinstance(node, ast.Name)]
-            found |= {prefix + node.id for node in names if isinstance(node.ctx, ast.Store)}
+        assigned = [(target, line.value) for line in lines if isinstance(line, ast.Assign) for target in line.targets]
+        assigned += [(line.target, line.value) for line in lines if isinstance(line, ast.AnnAssign) and line.value]
+        for target, value in itertools.chain(*itertools.starmap(_pairs, assigned)):
+            if not any(isinstance(node, ast.Call | ast.Name | ast.Attribute) for node in ast.walk(value)):
+                names = [node for node in ast.walk(target) if isinstance(node, ast.Name)]
+                found |= {prefix + node.id for node in names if isinstance(node.ctx, ast.Store)}
     return frozenset(found)
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield what is assigned to what: ``a, b = 1, f()`` sets ``a`` to a literal."""
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        for part, its_value in zip(target.elts, value.elts, strict=True):
+            yield from _pairs(part, its_value)
+    else:
+        yield target, value
 
 
 def _is_unmade(value: Any) -> bool:
